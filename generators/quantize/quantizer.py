@@ -1,13 +1,12 @@
 """Conversion of a float graph's nodes to integer operations."""
 
 from dataclasses import replace
-from typing import Generic
+from typing import Any, Generic
 
 import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.arch.formats import FORMATS, NESTED
-from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph import network
 from celosia.generators.graph.network import Home, Network, Node, Value
@@ -309,12 +308,11 @@ class Quantizer(Generic[D]):
         return Norm(source, target, Rescale(bias, multiplier, shift), rms, eps, heads=node.heads)
 
     def _rotary(self, node: network.Rotary) -> list[Op]:
-        model, options = self.model, self.options
-        assert isinstance(model, TextDescription)
+        model: Any = self.model
         source, target = self._ends(node)
         assert target.picks is not None
         columns = target.picks[: target.columns // (node.target.columns // model.head_dim)]
-        places = np.arange(1 if node.still else options.places or model.positions)
+        places = np.arange(1 if node.still else self.options.places or model.positions)
         if model.rotary_speeds:
             table = speeds_table(places, self.weights["rotary_speeds"])
         else:

@@ -122,7 +122,7 @@ class _Evaluation:
 
     def __init__(
         self,
-        model: Description,
+        model: Any,
         weights: Weights,
         inputs: ArrayLike,
         cache: KvCache,
@@ -131,7 +131,7 @@ class _Evaluation:
         self.model, self.weights, self.cache, self.graph = model, weights, cache, graph
         self.found: dict[str, Floats] = {}
         self.inputs = np.asarray(inputs)
-        if isinstance(model, TextDescription):
+        if graph.reads_tokens:
             if graph.encodes:
                 check_tokens(model, self.inputs, 0, source=True)
                 self.places = np.arange(self.inputs.shape[1])
@@ -231,7 +231,6 @@ class _Evaluation:
 
     def _rotary(self, node: Rotary) -> Floats:
         model = self.model
-        assert isinstance(model, TextDescription)
         pairs = np.arange(0, model.head_dim, 2)
         speeds = model.rotary_base ** (-pairs / model.head_dim)
         places = 0 * self.places if node.still else self.places
