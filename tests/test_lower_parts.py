@@ -148,8 +148,7 @@ def test_a_softmax_is_cut_if_products_run_beside_it_for_long(capacity, commands)
     made = plan(decoder, CONFIGS["fused"], Cache(capacity, 0), way, 1 << 14, sparse=False)
     make = Layers(made, 1, decoder)
     (probabilities,), *_ = TokenAttention(make, decoder.attentions[0], 0).of_one()
-    probabilities()
-    assert sum(each.opcode == Opcode.SOFTMAX for each in make.take()) == commands
+    assert sum(each.opcode == Opcode.SOFTMAX for each in probabilities()) == commands
 
 
 def test_hidden_tensors_of_layers_pass_and_those_of_heads_are_written_anew() -> None:

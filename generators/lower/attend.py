@@ -10,6 +10,7 @@ from itertools import chain
 
 from celosia.generators.graph.operations import Attention, Linear
 from celosia.generators.lower.attention import pipeline
+from celosia.generators.lower.blocks import Part
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.instructions import View
 from celosia.generators.lower.projections import Instructions
@@ -56,6 +57,7 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         attended.cached.recall()
     anew, own = own and texts[0].kept.made, own and not texts[0].kept.made
     # Keys and queries of one text are multiplied beside the norm of the next text's row.
+    stride = make.plan.query_stride(op)
     keys, values = ([text.cached.target(name) for text in texts] for name in ("keys", "values"))
     for text in make.apart:
         for tensor in (op.key, op.query) if own else (op.query,):
@@ -72,7 +74,12 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
             _drain(make, *made[op.key.name], keys, text, spaced=spaced)
             if len(texts) == 1:
                 texts[0].cached.append_keys()
-        _drain_queries(make, op, *made[op.query.name], text)
+        for tiles in make.plan.cuts.query_parts:
+            column = make.plan.cuts.query_starts[0] + tiles[0] * make.config.array.cols
+            places = (column * op.query.element + place * stride for place in range(make.texts))
+            targets = [View(Ref("query", place), stride) for place in places]
+            spaced = make.plan.cuts.spaced and stride // len(op.heads)
+            _drain(make, *made[op.query.name], targets, text, spaced=spaced, tiles=tiles)
     drain = None
     if own:
         drain = partial(_drain, make, *made[op.value.name], values)
@@ -94,27 +101,8 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     # Of all texts the first steps, then the next ones.
     probabilities, *behind = ([*chain(*each)] for each in zip(*steps, strict=True))
     for step in pipeline(probabilities, [*chain(*behind)]):
-        step()
-
-
-def _drain_queries(
-    make: Instructions,
-    op: Attention,
-    linear: Linear,
-    behind: Sequence[Rowwise],
-    text: int | None = None,
-) -> None:
-    """Add the requantization of all texts' queries, or of one's, part by part."""
-    stride = make.plan.query_stride(op)
-    if make.plan.cuts.spaced:
-        offset = make.plan.cuts.query_starts[0] * op.query.element + (text or 0) * stride
-        heads = View(Ref("query", offset), stride // len(op.heads))
-        make.drain(linear, heads, "spaced", behind=behind, text=text)
-        return
-    for first, count in make.plan.cuts.query_parts:
-        offset = first * make.config.array.cols * op.query.element + (text or 0) * stride
-        target = View(Ref("query", offset), stride)
-        make.drain(linear, target, tiles=(first, count), behind=behind, text=text)
+        for draft in step():
+            make.stage.add(draft)
 
 
 def _drain(
@@ -125,19 +113,22 @@ def _drain(
     alone: int | None = None,
     *,
     spaced: int = 0,
+    tiles: Part | None = None,
 ) -> None:
     """Add the requantization of a product whose rows belong to texts with separate targets.
 
     It is one instruction if the targets are adjacent, or that of one text ``alone``. Tile columns
-    of its only row are ``spaced`` bytes apart, if this is not 0.
+    of its only row are ``spaced`` bytes apart, if this is not 0. ``tiles`` (first, count) restricts
+    it to some tile columns.
     """
     first, *others = targets
     if spaced:
         targets = [View(target.place, spaced) for target in targets]
     flags = ("spaced",) if spaced else ()
     if alone is None and isinstance(first.place, Ref):
-        make.drain(op, targets[0], *flags, behind=behind)
+        make.drain(op, targets[0], *flags, tiles=tiles, behind=behind)
         return
     for text, target in enumerate(targets):
         if alone in (None, text):
-            make.drain(op, target, *flags, text=text if others else None, behind=behind)
+            own = text if others else None
+            make.drain(op, target, *flags, tiles=tiles, text=own, behind=behind)

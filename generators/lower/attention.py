@@ -1,20 +1,24 @@
-"""Instructions of attention, for whole sequences and for a KV cache.
+"""Records of an attention: rows, operands and places of results; the order of its steps.
 
-The caller chooses the addresses of operands, sums and parameters.
+Queries are rows of one run. Keys and values are rows of the same run, or a cache has kept them: the
+records say where they are, and to which keys each row attends.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeVar
 
-from celosia.arch.isa import Opcode
-from celosia.generators.graph.operations import Attention
-from celosia.generators.lower.instructions import Count, View, Work, product
-from celosia.generators.program.draft import Draft
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.blocks import Blocks, Part
+from celosia.generators.lower.instructions import Count
+from celosia.generators.lower.residence import Words
+from celosia.generators.lower.windows import Span
+from celosia.generators.program.draft import Draft, Ref
 
 T = TypeVar("T")
-WRITTEN = ("wide_out", "per_tensor")
-"""Flags of the drain of scores to the scratchpad, if no softmax reads their sums."""
+Steps = list[Callable[[], Iterator[Draft]]]
+"""Functions that make instructions, in this order."""
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
@@ -31,81 +35,77 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
     return order
 
 
-def score(
-    op: Attention,
-    query: View,
-    keys: View | int,
-    sums: View,
-    m: Count,
-    n: Count,
-    *names: str,
-    above: int = 0,
-) -> Draft:
-    """Return the instruction that multiplies ``m`` queries of a head by ``n`` keys.
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a head's queries, or one row of each of several heads that share keys."""
 
-    The products are written to the accumulators at ``sums``. ``names`` are additional flags of the
-    instruction. ``keys`` is a scratchpad view with one key in each row, or the number of the first
-    of the weight slots that hold the keys as columns. A weight slot is storage in the array for one
-    weight tile.
+    head: int
+    """The head, or the first of several heads."""
+    first: int
+    """The first row of the queries."""
+    count: int
+    """Number of rows; a run may have fewer."""
+    heads: int = 1
+    """Number of heads whose queries are rows of one product."""
+    place: int = 0
+    """Number of the place of scores and probabilities."""
+    at: int = 0
+    """The row of this place at which their scores and probabilities begin."""
 
-    A slot may hold the keys of several heads, one head below the other. ``above`` is the number of
-    slot rows above this head's keys. Each row of ``query`` must begin with ``above`` zeros, which
-    are multiplied by the other heads' keys.
-    """
-    flags = names if isinstance(keys, int) else ("b_transpose", *names)
-    zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
-    return product(query, keys, sums, m, above + op.key_dim, n, *flags, **zeros)
+    @property
+    def total(self) -> int:
+        """Number of rows of scores."""
+        return self.count * self.heads
 
 
-def softmax(
-    op: Attention,
-    head: int,
-    work: Work,
-    *flags: str,
-    limit: Count,
-    limit_step: int = 0,
-    start: tuple[int, int] = (0, 0),
-    row: int = 0,
-) -> Draft:
-    """Return the instruction that computes the softmax of a head's scores.
+@dataclass(frozen=True)
+class Attended:
+    """The keys or the values of all key heads."""
 
-    If ``flags`` contains ``drain``, the instruction reads the scores from the accumulators. If not,
-    it reads requantized scores from the scratchpad. ``row`` is the column of the first token's
-    score with itself, in the first row of scores. Only shaped attention uses it: it adds a number
-    to each token's score with itself. The other arguments are those of :meth:`Work.softmax`.
-    """
-    diagonal = op.heads[head].diagonal
-    return work.softmax(
-        *(() if diagonal is None else ("diagonal",)),
-        *(("factors",) if op.deferred else ()),
-        *flags,
-        limit=limit,
-        limit_step=limit_step,
-        start=start,
-        zero=op.probability_zero,
-        diagonal=(0, 0) if diagonal is None else (row, diagonal),
-    )
+    name: str
+    """``keys`` or ``values``."""
+    tensor: Tensor
+    width: int
+    """Columns of a head."""
+    blocks: Blocks
+    """Their rows in the scratchpad."""
+    slots: Sequence[Sequence[tuple[int, frozenset[str]]]] = ()
+    """First weight slot of each tile column of each key head, and the flags that select the head in
+    the slot; empty if the rows in the scratchpad are read."""
 
 
-def drain_context(op: Attention, work: Work, *flags: str) -> Draft:
-    """Return the instruction that requantizes a context, the sums of values times probabilities."""
-    return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Addresses and sizes of an attention's operands and results."""
 
-
-def mix(
-    op: Attention,
-    probabilities: View,
-    values: View | int,
-    sums: View,
-    m: Count,
-    k: Count,
-    n: int,
-    *flags: str,
-) -> Draft:
-    """Return the instruction that multiplies a head's probabilities by ``n`` columns of values.
-
-    The products are written to the accumulators at ``sums``. ``values`` is a view of ``k`` rows in
-    the scratchpad, or the number of the first weight slot that holds these values.
-    """
-    zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
-    return product(probabilities, values, sums, m, k, n, *flags, **zeros)
+    m: int
+    """Queries of a sequence."""
+    n: int
+    """Keys of a sequence."""
+    spans: Mapping[int, Span]
+    """The keys of each group of rows, by the first row."""
+    query: Blocks
+    queries: Sequence[Part]
+    """First column of each head's queries, and the columns that are multiplied."""
+    keys: Attended
+    values: Attended
+    places: Mapping[str, Sequence[Ref]]
+    """Places of requantized ``scores`` and of ``probabilities``, which steps use in turn."""
+    words: Mapping[str, Words]
+    """Parameters of scores, with those of probabilities after them, and of contexts: by tensor and
+    head. If keys or values are gathered, those that copy them are the word ``copy``."""
+    tiles: int
+    """Most tile columns of sums at once."""
+    odd: bool
+    """True if the tile columns of sums begin at even and odd rows in turn, for a softmax that reads
+    them in turn."""
+    beside: bool = True
+    """True if contexts of heads are drained side by side, as columns."""
+    by_row: bool = False
+    """True if rows of other contexts, each another head's, are drained together."""
+    seen: Count | None = None
+    """Number of keys; None if each run has a key for each of its rows."""
+    row: int = 0
+    """Row of the first row in the buffers of queries and contexts."""
+    factor: int = 0
+    """Number of the first head's factor, if softmaxes leave their division to the contexts."""

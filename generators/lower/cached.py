@@ -5,8 +5,12 @@ The cache is in weight slots, in the scratchpad or in external memory.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count, islice
 
 from celosia.arch.isa import Opcode
+from celosia.generators.graph.tensors import Tensor
+from celosia.generators.lower.attention import Attended
+from celosia.generators.lower.blocks import Blocks, parts
 from celosia.generators.lower.instructions import View, Work, preload
 from celosia.generators.lower.moves import load, store
 from celosia.generators.lower.plan import INPUTS
@@ -123,78 +127,53 @@ class Cached:
         A weight slot is storage in the array for one weight tile. If keys are not in slots, nothing
         is added.
         """
-        if self.plan.cuts.resident:
-            line, flags = self.kept.line(Register.KEY_LINE), frozenset({"append", "b_transpose"})
-            flags |= {"pair", *self.lower} if self.paired_keys else set()
-            for head, slots in [*enumerate(self.kept.keys)][:: self.together]:
-                key = self._new("keys", head * self.key_dim)
-                slot = self.kept.slot(Register.KEY, slots.first)
-                below = min(self.plan.way.key_heads, self.model.kv_heads - head)
-                self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
+        flags = frozenset({"append", "b_transpose"})
+        flags |= {"pair", *self.lower} if self.paired_keys else set()
+        for head, slots in [*enumerate(self.kept.keys)][:: self.together]:
+            key = self.target("keys").behind(head * self.key_dim)
+            slot, line = (
+                self.kept.slot(Register.KEY, slots.first),
+                self.kept.line(Register.KEY_LINE),
+            )
+            below = min(self.plan.way.key_heads, self.model.kv_heads - head)
+            self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
         """Append new values, as rows, to the values in weight slots."""
-        if self.plan.cuts.resident:
-            line, flags = self.kept.line(Register.VALUE_LINE), frozenset({"append"})
-            flags |= ({"pair"} if self.paired else set()) | self.block
-            heads = range(self.model.kv_heads)
-            parts = [(head, *part) for head in heads for part in self._value_slots(head)]
-            for head, column, n, first in parts[:: 1 + self.paired]:
-                offset = head * self.model.head_dim + column
-                value = self._new("values", offset)
-                slot = self.kept.slot(Register.VALUE, first)
-                self.stage.add(preload(value, self.m, n, slot, line, flags))
+        flags = self.block | {"append"} | ({"pair"} if self.paired else set())
+        tiles, width = parts(self.model.head_dim, self.config.array.cols), self.model.head_dim
+        slots = (
+            (slots.first, head * width + column, n)
+            for head, kept in enumerate(self.kept.values)
+            for slots, (column, n) in zip(kept, tiles, strict=True)
+        )
+        for first, column, n in islice(slots, None, None, 1 + self.paired):
+            slot, line = self.kept.slot(Register.VALUE, first), self.kept.line(Register.VALUE_LINE)
+            value = self.target("values").behind(column)
+            self.stage.add(preload(value, self.m, n, slot, line, flags))
 
-    def _new(self, name: str, offset: int) -> View:
-        """Return the operand to append, from a column of the new keys or values on."""
-        return self.target(name).behind(offset)
+    def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
+        """Return the ``keys`` or the ``values`` of all heads, of ``width`` columns each.
 
-    def _value_slots(self, head: int) -> Iterator[tuple[int, int, int]]:
-        """Yield first column, columns and first slot of the tile columns of a head's values."""
-        cols, width = self.config.array.cols, self.model.head_dim
-        for tile, slots in enumerate(self.kept.values[head]):
-            yield tile * cols, min(cols, width - tile * cols), slots.first
-
-    def keys(self, head: int) -> tuple[View | int, frozenset[str]]:
-        """Return a pair: the operand with a key head's keys, and the flags that select these keys.
-
-        If keys are in weight slots, the operand is the number of the first slot. If a slot packs
-        the keys of two heads, the flags of the instruction that reads the slot select one of these
-        heads; otherwise there are no flags. If keys are in the scratchpad, the operand is a view of
-        rows, and there are no flags.
+        They are in weight slots, one for each tile column, or rows in the scratchpad. If a slot
+        packs two tile columns, flags of the instruction that reads the slot select one of them.
         """
-        if self.plan.cuts.resident:
-            half = self._half(head) if self.paired_keys else frozenset[str]()
-            return self.kept.keys[head].first, half | self.lower
-        return self._buffer("keys", head * self.key_dim), frozenset()
+        view, rows, number = self._buffer(name), self.kept.capacity, count()
+        assert isinstance(view.place, Ref)
+        blocks = Blocks(view.place.buffer, rows, view.stride, 1, rows, view.stride)
+        kept, paired, flags = self.kept.values, self.paired, self.block
+        if name == "keys":
+            kept, paired, flags = (
+                tuple((each,) for each in self.kept.keys),
+                self.paired_keys,
+                self.lower,
+            )
+        slots = [
+            [(each.first, flags | _half(next(number), paired)) for each in tiles] for tiles in kept
+        ]
+        return Attended(name, tensor, width, blocks, slots)
 
-    def above(self, head: int) -> int:
-        """Return the number of rows above a key head's keys in a weight slot.
 
-        A slot (storage for one weight tile) may hold the keys of several heads, one head below the
-        other.
-        """
-        return head % self.plan.way.key_heads * self.key_dim
-
-    def values(self, head: int) -> list[tuple[int, int, View | int, frozenset[str]]]:
-        """Return the parts of a key head's values, a list of (first column, count, operand, flags).
-
-        ``count`` is the number of columns. A product uses ``operand`` and ``flags`` to read the
-        part. If values are in weight slots, each part is one tile column, as wide as the array, and
-        the operand is the number of the part's first slot. If values are in the scratchpad, all
-        columns are one part, and the operand is a view of rows.
-        """
-        if self.plan.cuts.resident:
-            tiles = len(self.kept.values[head])
-            return [
-                (*part, self._half(head * tiles + tile) | self.block)
-                for tile, part in enumerate(self._value_slots(head))
-            ]
-        width = self.model.head_dim
-        return [(0, width, self._buffer("values", head * width), frozenset())]
-
-    def _half(self, tile: int) -> frozenset[str]:
-        """Return the flags of one of the tiles in pairs, in the order of their columns."""
-        if not self.paired:
-            return frozenset()
-        return frozenset({"pair", "second"} if tile % 2 else {"pair"})
+def _half(tile: int, paired: bool) -> frozenset[str]:
+    """Return the flags of one of the tiles, in pairs in the order of their columns."""
+    return frozenset(("pair", "second")[: 1 + tile % 2] if paired else ())

@@ -261,7 +261,8 @@ def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
 def context_of(op: Attention) -> Rescale:
     """Return the requantization parameters of an attention's result, for every column."""
     parts = [(head.context.bias, head.context.multiplier, head.context.shift) for head in op.heads]
-    return Rescale(*map(np.concatenate, zip(*parts, strict=True)))
+    shape = len(parts), op.head_dim
+    return Rescale(*(np.broadcast_to(each, shape).ravel() for each in zip(*parts, strict=True)))
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:

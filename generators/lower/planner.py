@@ -325,13 +325,14 @@ def _keep_words(planned: Plan, op: Attention) -> None:
     """Keep the words of an attention's scores and context."""
     words, model = planned.words, planned.decoder.description
     shared: dict[tuple[int, int, int], Words] = {}
-    for first, _ in runs(op.scores, model.heads):
+    for first, count in runs(op.scores, model.heads):
         rescale = part(op.scores, first, 1)
         values = int(rescale.bias[0]), int(rescale.multiplier[0]), int(rescale.shift[0])
         if values not in shared:
             # Behind it, as a softmax that takes sums expects it.
             shared[values] = planned.keep(rescale, op.heads[0].probabilities, early=True)
-        words[f"{op.prefix}.scores.{first}"] = shared[values]
+        heads = range(first, first + count)
+        words |= {f"{op.prefix}.scores.{head}": shared[values] for head in heads}
     context = context_of(op)
     for index in range(model.heads):
         columns = part(context, index * model.head_dim, model.head_dim)

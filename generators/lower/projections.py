@@ -84,12 +84,10 @@ class Instructions(Rules):
         return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first accumulator row of the sums named ``name``.
+        """Return the first accumulator row of the sums named ``name``, the same for each call.
 
-        The first call for a name allocates ``rows`` accumulator rows. Sums of attention may share
-        rows with sums of the MLP or of the output head. All sums of attention are requantized
-        before the sums of the MLP or the head are written. The thin sums of a correction exist
-        beside those of its layer.
+        Sums of attention may share rows with sums of the MLP or of the output head, which are
+        written later. The thin sums of a correction exist beside those of its layer.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 

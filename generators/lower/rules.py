@@ -28,6 +28,7 @@ from celosia.generators.lower.instructions import (
     rowwise,
 )
 from celosia.generators.lower.products import Matrix, Product
+from celosia.generators.lower.residence import Words
 from celosia.generators.lower.staging import Stage
 from celosia.generators.lower.walk import Rowwise, Step, steps
 from celosia.generators.program.draft import Draft, Node, Ref, Written
@@ -115,6 +116,14 @@ class Rules(ABC):
         first adds the instruction that loads them.
         """
         return product
+
+    def acc(self, name: str, rows: int) -> int:
+        """Return the first of ``rows`` accumulator rows for the sums named ``name``."""
+        return self.accumulators.take(rows)
+
+    def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
+        """Return the first parameter word of each range: words, first and count of these."""
+        return [words.first + first for words, first, _ in wanted]
 
     def bring(self, place: Ref, count: int, first: int) -> Draft:
         """Return the instruction that copies words to the parameter memory, from ``first`` on.

@@ -5,21 +5,24 @@ adjacent rows, so that one softmax instruction can process many heads. For a chu
 separate products.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.generators.graph.network import Home
 from celosia.generators.graph.operations import Attention, Linear
-from celosia.generators.lower.attention import WRITTEN, drain_context, mix, score, softmax
+from celosia.generators.lower.attention import Layout, Rows, Steps
+from celosia.generators.lower.blocks import Part, one_block
 from celosia.generators.lower.cached import Cached
-from celosia.generators.lower.instructions import Count, View, Work, factored
-from celosia.generators.lower.plan import context_of, part, runs
+from celosia.generators.lower.heads import Heads
+from celosia.generators.lower.instructions import View
+from celosia.generators.lower.plan import context_of, part
 from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Register
 from celosia.generators.lower.walk import Rowwise
-from celosia.generators.program.draft import Given, Ref, Written
+from celosia.generators.lower.windows import span
+from celosia.generators.program.draft import Draft, Given, Ref
 from celosia.generators.program.layout import aligned
 
 FOLLOWS = (18, 16)
@@ -32,41 +35,32 @@ wait for each other, as one at a time follows another."""
 
 Step = Callable[[], None]
 """Adds instructions."""
-Steps = list[Step]
-"""Steps in this order."""
 
 
-class TokenAttention:
+class TokenAttention(Heads):
     """Makes the attention instructions of one layer, for one of the texts in a run."""
 
     def __init__(self, make: Instructions, op: Attention, text: int):
-        self.make, self.plan, self.config = make, make.plan, make.config
+        self.make, self.plan, self.model = make, make.plan, make.model
         self.rows = make.rows // make.texts
-        self.op, self.model, self.kept = op, make.model, make.plan.kept[op.key.name][text]
+        self.kept = kept = make.plan.kept[op.key.name][text]
         self.text, self.last = text, text == make.texts - 1
-        self.factor = make.texts + text * self.model.heads
-        """Number of the first head's factor: those of norms come before, and of texts before."""
-        self.query = Ref("query", text * self.plan.query_stride(op))
         self.parts = self.plan.cuts.key_parts if self.last else [(0, self.model.kv_heads)]
         """Key heads (first, end) whose contexts are drained at once, beside a product of them."""
-        self.cached = Cached(make, self.kept)
+        self.cached = Cached(make, kept)
         self.all = make
         """Maker of instructions for all tokens whose keys and values are made."""
-        if self.kept.made:
-            everything = self.kept.capacity, make.graph, make.planes, self.kept.register
+        if kept.made:
+            everything = kept.capacity, make.graph, make.planes, kept.register
             self.all = type(make)(self.plan, *everything)
-            self.cached = Cached(self.all, self.kept)
-        self.runs = runs(op.scores, self.model.heads)
-        """Query heads (first, count) whose scores have the same parameters."""
-        self.acc = f"scores.{text}" if self.kept.grows else "source_scores"
-        """Name of the accumulators of one token's scores."""
-        self.context = context_of(op)
-        self.tiles = -(-op.head_dim // self.config.array.cols)
+            self.cached = Cached(self.all, kept)
+        several = make.config.fused and make.texts > 1
+        self._whole = make.config.beat_lanes >= make.config.array.cols
+        """A softmax takes a row of sums in one cycle, of each tile column of a head."""
+        self.tiles = -(-op.head_dim // make.config.array.cols)
         """Tile columns of a head's context."""
-        self.stride = aligned(self.kept.capacity, self.config)
-        """Bytes from row to row of probabilities, and half of those of scores."""
-        several = self.config.fused and make.texts > 1
-        cycles = op.group * -(-self.kept.capacity // self.config.array.cols)
+        super().__init__(make, op, self._layout(op, odd=bool(several and self._whole)))
+        cycles = op.group * -(-kept.capacity // self.config.array.cols)
         long = cycles > DEFINITIONS[Opcode.MATMUL].words
         self.ahead = several and not text and self.rows == 1 and long
         """All products of scores come before the first softmax, and before the values' drain.
@@ -75,16 +69,50 @@ class TokenAttention:
         than their commands take to be sent. As queues hold few commands, they would otherwise wait
         for commands that wait for the vector engine.
         """
-        self._before = text * self.model.heads * self.stride
-        self._whole = self.config.beat_lanes >= self.config.array.cols
-        """A softmax takes a row of sums in one cycle, of each tile column of a head."""
-        self._apart = self.model.heads | 1 if several and self._whole else self.model.heads
-        """Accumulator rows from tile column to tile column of a head's scores.
+
+    def _layout(self, op: Attention, *, odd: bool) -> Layout:
+        """Return the addresses of the text's queries, keys, values, scores and probabilities.
 
         Products of two heads write rows of even and odd numbers alternately. A softmax that reads a
         row of the same parity in each cycle would wait for every other one. If its rows alternate
-        in parity, too, it waits for one of three.
+        in parity, too (``odd``), it waits for one of three.
         """
+        kept, heads, starts = self.kept, self.model.heads, self.plan.cuts.query_starts
+        # A weight slot may hold the keys of several heads, one head below the other.
+        slots = self.plan.way.key_heads
+        above = (head // op.group % slots * op.key_dim for head in range(heads))
+        # The tokens of a chunk attend to one place more each.
+        step = int(self.rows > 1 and kept.grows)
+        limit = Given(Register.LIMIT, kept.capacity) if step else kept.count
+        seen = span(op, self.make.config, kept.capacity, 0, self.rows)
+        seen = replace(seen, limit=limit, limit_step=step)
+        stride = aligned(kept.capacity, self.make.config)
+        first = self.text * heads * stride
+        places = [first, first + self.rows * stride]
+        return Layout(
+            m=self.rows,
+            n=kept.capacity,
+            spans={0: seen},
+            query=one_block(replace(op.query, columns=starts[-1]), "query", self.make.rows),
+            queries=[
+                (start - k, k + op.key_dim) for start, k in zip(starts[:-1], above, strict=True)
+            ],
+            keys=self.cached.attended("keys", op.key, op.key_dim),
+            values=self.cached.attended("values", op.value, op.head_dim),
+            places={
+                "scores": [Ref("scores", 2 * place) for place in places],
+                "probabilities": [Ref("probabilities", place) for place in places],
+            },
+            words=self.plan.words,
+            tiles=self.make.config.accumulators.depth,
+            odd=odd,
+            beside=self.rows > 1 or self._beside(op),
+            by_row=self.plan.cuts.by_row,
+            seen=kept.count,
+            row=self.text,
+            # Those of norms come before, and of texts before.
+            factor=self.make.texts + self.text * heads,
+        )
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Add instructions that compute the keys or the values of all tokens of the text.
@@ -103,22 +131,19 @@ class TokenAttention:
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
-        """Return three lists of functions that add the instructions for the attention of one token.
+        """Return three lists of functions that make the instructions for one token.
 
         The first list has one function, for the scores and their softmax. The other lists have one
-        function for each range of key heads in ``self.parts``. A function of the second list adds
-        the products of probabilities and values (V). A function of the third list adds the
-        requantization of these products' sums to the results of the attention. The query heads that
-        share a key head are rows of one product.
+        function for each range of key heads in ``self.parts``: for the products of probabilities
+        and values, and for the requantization of their sums. The query heads that share a key head
+        are rows of one product.
 
-        ``drain`` is a function that adds the requantization of the new token's values (V). If
-        ``self.ahead`` is true, the products that compute the scores of all heads precede the first
-        softmax, and ``drain`` is called after the first of these products. If ``self.ahead`` is
-        false, ``drain`` is not called.
+        ``drain`` adds the requantization of the new token's values. It is called after the first
+        product if ``self.ahead`` is true, otherwise not.
 
-        A softmax that reads sums from the accumulators may be split into two instructions for
-        different heads. The first instruction overlaps with the scores of the other heads, and the
-        second instruction with the products with V.
+        A softmax that reads sums from the accumulators may be split into two instructions. The
+        first one overlaps with the scores of the other heads, and the second one with the products
+        of values.
         """
         heads, capacity, config = self.model.heads, self.kept.capacity, self.config
         group, several = self.op.group, self.make.texts > 1
@@ -139,189 +164,90 @@ class TokenAttention:
         if follows and first < heads and cut:
             parts = [(0, first, True), (first, heads - first, not self.last)]
         # The steps of all parts have these sums.
-        self.make.acc(self.acc, -(-capacity // config.array.cols) * self._apart)
+        name = f"scores.{self.text}" if self.kept.grows else "source_scores"
+        apart = heads | self.layout.odd
+        sums = View(self.make.acc(name, -(-capacity // config.array.cols) * apart), apart)
 
-        def probabilities() -> None:
+        def probabilities() -> Iterator[Draft]:
             if self.text:
                 # Behind the scores of the text before, which its softmax waits for.
                 self.cached.append_keys()
             for begin, count, _ in parts if self.ahead else ():
-                self._products(begin, count, None if begin else drain)
+                yield from self._products(sums, begin, count, None if begin else drain)
             for begin, count, followed in parts:
                 if not self.ahead:
-                    self._products(begin, count)
-                self._softmaxes(begin, count, followed)
+                    yield from self._products(sums, begin, count)
+                yield from self._softmaxes(sums, begin, count, followed)
 
-        sums: Steps = [partial(self._sums, place) for place in range(len(self.parts))]
-        contexts: Steps = [partial(self._contexts, place) for place in range(len(self.parts))]
-        return [probabilities], sums, contexts
+        places = range(len(self.parts))
+        mixes: Steps = [partial(self._mixes, place) for place in places]
+        return [probabilities], mixes, [partial(self._drains, place) for place in places]
 
-    def _products(self, begin: int, count: int, behind: Step | None = None) -> None:
-        """Add scores of one token's heads, and the step after the first product."""
-        heads, acc = self.model.heads, self.make.acc(self.acc, 0)
+    def _products(
+        self, sums: View, begin: int, count: int, behind: Step | None = None
+    ) -> Iterator[Draft]:
+        """Yield scores of one token's heads, and call the step after the first product."""
         # Where a row of sums leaves in one cycle, those of one head at a time go to one bank, and
         # those before leave the other one. Of two texts as many instructions would take longer.
         alone = begin and self.make.texts == 1 and self._whole
         together = 1 if alone else self.op.group
         for head in range(begin, begin + count, together):
-            above = self.cached.above(head // self.op.group)
-            width = (above + self.op.key_dim) * self.op.query.element
-            self._score(head, width, View(acc + head, self._apart), together)
+            rows = Rows(head, 0, 1, together)
+            yield from self.scores(rows, sums.behind(head), (0, self.kept.capacity))
             if behind is not None and head == begin:
                 behind()
-        if begin + count == heads and self.op.key.home is not Home.SOURCE and self.make.texts == 1:
+        source = self.op.key.home is Home.SOURCE
+        if begin + count == self.model.heads and not source and self.make.texts == 1:
             self.cached.append_values()
 
-    def _softmaxes(self, begin: int, count: int, followed: bool) -> None:
-        """Add the softmaxes of one token's heads, one for each run of equal heads."""
-        acc = self.make.acc(self.acc, 0)
+    def _softmaxes(self, sums: View, begin: int, count: int, followed: bool) -> Iterator[Draft]:
+        """Yield the softmaxes of one token's heads, one for each run of equal heads."""
+        flags = ("followed",) if followed else ()
         for first, many in self.runs:
             head, end = max(first, begin), min(first + many, begin + count)
-            sums, at = View(acc + head, self._apart), head * self.stride
-            self._softmax(head, sums, at, end - head, *(["followed"] if followed else []))
+            step, rows = [Rows(each, 0, 1, at=each) for each in range(head, end)], sums.behind(head)
+            if not self.config.fused:
+                yield self.requantized(step, rows, (0, self.kept.capacity))
+            yield self.softmax(step, rows if self.config.fused else None, *flags)
 
-    def _sums(self, place: int) -> None:
-        """Add the products of one token's probabilities and values of some key heads."""
-        (first, end), group = self.parts[place], self.op.group
-        acc, count = self._context(place)
-        if self.make.texts > 1 and not first:
+    def _mixes(self, place: int) -> Iterator[Draft]:
+        """Yield the products of one token's probabilities and values of some key heads."""
+        if self.make.texts > 1 and not place:
             # Behind the scores of all texts, which a softmax waits for.
             self.cached.append_values()
-        for head in range(first, end):
-            sums = View(acc + (head - first) * group, count)
-            if self._by_tile:
-                sums = View(acc + (head - first) * group * self.tiles, 1)
-            self._mix(head, head * group * self.stride, sums, group)
+        yield from self.mixes(*self._part(place))
 
-    def _contexts(self, place: int) -> None:
-        """Add one token's context of the heads of some key heads, which are rows."""
-        (first, end), group, width = self.parts[place], self.op.group, self.op.head_dim
-        acc, count = self._context(place)
-        stride = width * self.op.target.element
-        if self.plan.cuts.by_row:
-            self._drain(first * group, View(acc, count), stride, count, "per_row")
-        elif self._by_tile:
-            self._drain(first * group, View(acc, 1), stride, 1, heads=count)
-        else:
-            for row in range(count):
-                self._drain(first * group + row, View(acc + row, count), stride, 1)
-        if self.text in self.make.apart:
-            self.make.multiply_ready(self.op.target, end * group * width, self.text)
-        elif self.last:
-            self.make.multiply_ready(self.op.target, end * group * width)
+    def _drains(self, place: int) -> Iterator[Draft]:
+        """Yield one token's contexts of some key heads, and add the product that takes them."""
+        yield from self.drains(*self._part(place))
+        apart = self.text in self.make.apart
+        if apart or self.last:
+            columns = self.parts[place][1] * self.op.group * self.op.head_dim
+            self.make.multiply_ready(self.op.target, columns, self.text if apart else None)
 
-    def _context(self, place: int) -> tuple[int, int]:
-        """Return accumulator row and row count of the context of some key heads."""
-        first, end = self.parts[place]
-        count = (end - first) * self.op.group
-        return self.make.acc(f"context{place}.{self.text}", self.tiles * count), count
+    def _part(self, place: int) -> tuple[list[Rows], int, Part]:
+        """Return the rows, the accumulators and the columns of some key heads' contexts."""
+        (first, end), group = self.parts[place], self.op.group
+        heads = range(first * group, end * group, group)
+        acc = self.make.acc(f"context{place}.{self.text}", self.tiles * len(heads) * group)
+        return [Rows(head, 0, 1, group, at=head) for head in heads], acc, (0, self.op.head_dim)
 
-    @property
-    def _by_tile(self) -> bool:
-        """True if the heads are tile columns of a drain, with equally many words or one for all.
+    def _beside(self, op: Attention) -> bool:
+        """Return whether heads are tile columns of a drain, with equally many words or one for all.
 
         The heads of rows of one product are side by side if each is one tile column.
         """
-        name, heads = self.op.target.name, range(self.model.heads)
-        counts = {self.plan.words[f"{name}.{head}"].count for head in heads}
-        beside = self.tiles == 1 or self.op.group == 1
-        whole = (
-            beside and self.op.head_dim % self.config.array.cols == 0 and not self.plan.cuts.by_row
-        )
+        counts = {
+            self.plan.words[f"{op.target.name}.{head}"].count for head in range(len(op.heads))
+        }
         # Factors are of tile columns, and so of heads that have one each.
-        whole = whole and (self.tiles == 1 or not self.op.deferred)
-        alike = part(self.context, 0, self.op.target.columns).per_tensor
-        return whole and (alike or counts == {self.tiles * self.config.lane_groups})
+        beside = self.tiles == 1 or (op.group == 1 and not op.deferred)
+        whole = not op.head_dim % self.make.config.array.cols and not self.plan.cuts.by_row
+        alike = part(context_of(op), 0, op.target.columns).per_tensor
+        return beside and whole and (alike or counts == {self.tiles * self.make.config.lane_groups})
 
     def of_chunk(self) -> tuple[Steps, ...]:
-        """Return two lists of functions; each function adds instructions for the tokens of a chunk.
-
-        Each list has a function for each head. The functions of the first list add the instructions
-        that compute the scores and their softmax. The functions of the second list add the
-        instructions that multiply probabilities by values and requantize the sums. This gives the
-        head's context, the result of its attention.
-        """
-        op, m, rows = self.op, self.make.m, self.rows
-        tiles, width = (-(-n // self.config.array.cols) for n in (self.kept.capacity, op.head_dim))
-
-        def probabilities(head: int) -> None:
-            sums = View(self.make.acc(f"scores{head % 2}", tiles * rows), rows)
-            self._score(head, self.plan.query_stride(op), sums, m)
-            self._softmax(head, sums, head % 2 * rows * self.stride, m)
-
-        def context(head: int) -> None:
-            sums = View(self.make.acc(f"context{head % 2}", width * rows), rows)
-            self._mix(head // op.group, head % 2 * rows * self.stride, sums, m)
-            self._drain(head, sums, op.target.stride, m)
-
+        """Return two lists of functions for a chunk: for each head's probabilities and context."""
         self.cached.append_values()
         heads = range(self.model.heads)
-        return [partial(probabilities, n) for n in heads], [partial(context, n) for n in heads]
-
-    def _score(self, head: int, stride: int, sums: View, m: Count) -> None:
-        """Add the product of rows of queries, ``stride`` bytes apart, and a key head's keys."""
-        op, key_head = self.op, head // self.op.group
-        (keys, flags), above = self.cached.keys(key_head), self.cached.above(key_head)
-        first = (self.plan.cuts.query_starts[head] - above) * op.query.element
-        query = View(self.query.behind(first), stride)
-        flags |= {"a_wide"} if op.query.wide else set()
-        made = score(op, query, keys, sums, m, self.kept.count, *flags, above=above)
-        self.make.stage.add(made)
-
-    def _mix(self, key_head: int, at: int, sums: View, m: Count) -> None:
-        """Add the product of the probabilities from a column on and a key head's values."""
-        assert isinstance(sums.place, int)
-        weights = View(Ref("probabilities", self._before + at), self.stride)
-        for column, n, values, flags in self.cached.values(key_head):
-            part = View(sums.place + column // self.config.array.cols * sums.stride, sums.stride)
-            self.make.stage.add(mix(self.op, weights, values, part, m, self.kept.count, n, *flags))
-
-    def _softmax(self, head: int, sums: View, at: int, m: Count, *flags: str) -> None:
-        """Add the softmax of rows of sums, through the scratchpad if necessary.
-
-        It is written ``at`` bytes after the first probabilities.
-        """
-        capacity, n = self.kept.capacity, self.kept.count
-        (first,) = (first for first, count in self.runs if first <= head < first + count)
-        (word,) = self.make.params((self.plan.words[f"{self.op.prefix}.scores.{first}"], 0, 0))
-        at += self._before
-        target = View(Ref("probabilities", at), self.stride)
-        work = Work(sums, target, m, n, word, Written(f"{self.op.prefix}.probabilities"))
-        # The tokens of a chunk attend to one place more each.
-        step = int(self.rows > 1 and self.kept.grows)
-        limit = Given(Register.LIMIT, capacity) if step else n
-        if self.config.fused:
-            flags = ("drain", *flags)
-        else:
-            scores = View(Ref("scores", 2 * at), 2 * self.stride)
-            drained = replace(work, target=scores).requantize(Opcode.DRAIN, *WRITTEN)
-            self.make.stage.add(drained)
-            work = replace(work, source=scores, params=word + 1)
-        if self.op.deferred:
-            work = replace(work, params=factored(work.params, self.factor + head))
-        made = softmax(self.op, head, work, *flags, limit=limit, limit_step=step)
-        self.make.stage.add(made)
-
-    def _drain(
-        self, head: int, sums: View, stride: int, m: Count, *flags: str, heads: int = 1
-    ) -> None:
-        """Add the requantization of a head's context, or of several ``heads``' side by side.
-
-        With ``per_row`` the number of heads is that of rows.
-        """
-        made, width = self.op.target, self.op.head_dim
-        # Parameters of the next heads follow; each row, or tile column, uses those of its head.
-        alike = not flags and part(self.context, head * width, heads * width).per_tensor
-        count = m if flags and isinstance(m, int) else 0
-        if heads > 1 and not alike:
-            count = heads * self.tiles * self.config.lane_groups
-        (words,) = self.make.params((self.plan.words[f"{made.name}.{head}"], 0, count))
-        offset = self.text * made.stride + head * width * made.element
-        target = View(Ref("context", offset), stride)
-        flags = flags or (("per_tensor",) if alike else ())
-        if self.op.deferred:
-            flags += ("factors", *(("by_tile",) if heads > 1 else ()))
-            words = factored(words, self.factor + head)
-        written = Written(made.name)
-        work = Work(sums, target, m, heads * width, words, written)
-        self.make.stage.add(drain_context(self.op, work, *flags))
+        return self.steps([[Rows(head, 0, self.rows, place=head % 2)] for head in heads])

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from celosia.arch.config import Config
 from celosia.generators.graph.operations import Attention
 from celosia.generators.lower.blocks import Part
+from celosia.generators.lower.instructions import Count
+from celosia.generators.program.draft import LENGTH_REGISTER, Given
 
 Run = tuple[Part, ...]
 """Key rows (first, count) that are adjacent columns; if several, they are gathered first."""
@@ -22,12 +24,14 @@ class Span:
 
     runs: tuple[Run, ...]
     """Each run begins at a multiple of the array's columns."""
+    limit: Count
+    """Column after the last one of the first row."""
+    limit_step: int = 0
+    """Columns by which the limit moves from row to row."""
     start: int = 0
     """First column of the first row."""
-    limit: int = 0
-    """Column after the last one of the first row."""
-    step: int = 0
-    """Columns by which both move from row to row."""
+    start_step: int = 0
+    """Columns by which the start moves from row to row."""
 
     @property
     def pieces(self) -> tuple[Part, ...]:
@@ -63,7 +67,7 @@ def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
     """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
-        return Span((((0, n),),), limit=n)
+        return Span((((0, n),),), Given(LENGTH_REGISTER, n) if op.variable else n)
     first, last = max(shared, row - window), min(n, row + m + window)
     unit = math.lcm(config.array.cols, config.scratchpad.align)
     # Where the windows of all rows overlap.
@@ -73,8 +77,9 @@ def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
     start = row - window - first
     return Span(
         _runs([(first, place), (0, shared), (first + place, last - first - place)], unit),
-        start,
         start + 2 * window + 1 + shared,
+        1,
+        start,
         1,
     )
 

@@ -1,0 +1,301 @@
+"""Instructions of an attention's heads, from queries to contexts, for any layout of operands."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from celosia.arch.isa import Opcode
+from celosia.generators.graph.operations import Attention
+from celosia.generators.lower.attention import Attended, Layout, Rows, Steps
+from celosia.generators.lower.blocks import Part, cut, groups, parts
+from celosia.generators.lower.instructions import Count, View, Work, factored, product
+from celosia.generators.lower.plan import context_of, runs
+from celosia.generators.lower.plan import part as columns_of
+from celosia.generators.lower.rules import Rules
+from celosia.generators.program.draft import Draft, Ref, Written
+from celosia.generators.program.layout import aligned
+
+
+class Heads:
+    """Makes the instructions of an attention's heads.
+
+    A subclass chooses the rows that are processed together, and the order of steps.
+    """
+
+    def __init__(self, rules: Rules, op: Attention, layout: Layout):
+        self.rules, self.op, self.layout = rules, op, layout
+        self.config, self.context = rules.config, context_of(op)
+        self.runs = runs(op.scores, len(op.heads))
+        """Heads (first, count) whose scores have the same parameters."""
+        # Sums over several blocks of values take all of the probabilities, because those after an
+        # inference's last row must be zero there.
+        self.counted = len(layout.values.blocks.row_marks) == 1
+
+    def stride(self, row: int) -> int:
+        """Return the bytes from row to row of probabilities, and half of those of scores."""
+        return aligned(self.layout.spans[row].columns, self.config)
+
+    def steps(self, steps: Sequence[Sequence[Rows]]) -> tuple[Steps, Steps]:
+        """Return functions that make each step's probabilities, and those that make its contexts.
+
+        A step is the rows whose scores one softmax takes.
+        """
+        pairs = zip(steps, [*steps[1:], ()], strict=True)
+        ahead: Steps = [partial(self.probabilities, step, after) for step, after in pairs]
+        return ahead, [partial(self.contexts, step) for step in steps]
+
+    def probabilities(
+        self, step: Sequence[Rows], following: Sequence[Rows] = ()
+    ) -> Iterator[Draft]:
+        """Yield the scores and the softmax of a step's rows.
+
+        Before the softmax, the values of this step and keys of the ``following`` one are gathered.
+        """
+        cols, first = self.config.array.cols, step[0]
+        total = sum(rows.total for rows in step)
+        (pieces,) = groups(self.layout.spans[first.first].columns, (), self.layout.tiles, cols)
+        drains = self.config.fused is not None and len(pieces) == 1
+        stride = total | (drains and self.layout.odd)
+        for columns in pieces:
+            acc = self.rules.acc(f"scores{first.place}", stride * -(-columns[1] // cols))
+            for rows in step:
+                sums = View(acc + rows.at - first.at, stride)
+                yield from self.scores(rows, sums, columns)
+            if not drains:
+                yield self.requantized(step, View(acc, stride), columns)
+        yield from self.gathered(self.layout.values, first)
+        for rows in following[:1]:
+            yield from self.gathered(self.layout.keys, rows)
+        yield self.softmax(step, View(acc, stride) if drains else None)
+
+    def scores(self, rows: Rows, sums: View, columns: Part) -> Iterator[Draft]:
+        """Yield the products of queries and the keys of some columns (first, count) of scores."""
+        layout, op, m = self.layout, self.op, self._m([rows])
+        first, width = layout.queries[rows.head]
+        query = layout.query.view(layout.row + rows.first, first)
+        if rows.heads > 1:
+            query = replace(query, stride=width * op.query.element)
+        wide = {"a_wide"} if op.query.wide else set[str]()
+        # INT16 queries and keys need two products.
+        halves = [{"b_high"}, {"b_low"}] if op.key.wide else [set[str]()]
+        zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
+        for place, key, count in self._runs(rows.first, columns):
+            keys, flags = self._operand(layout.keys, rows, key)
+            target = sums.behind((place - columns[0]) // self.config.array.cols * sums.stride)
+            flags |= wide | ({"b_transpose"} if isinstance(keys, View) else set())
+            for half in halves:
+                n = self._n(key, count)
+                yield product(query, keys, target, m, width, n, *flags, *half, **zeros)
+
+    def requantized(self, step: Sequence[Rows], sums: View, columns: Part) -> Draft:
+        """Return the drain of columns (first, count) of scores, if no softmax reads their sums."""
+        head = next(start for start, count in self.runs if step[0].head < start + count)
+        work = self._work(
+            "scores", step, sums, columns, self._word(f"{self.op.prefix}.scores", head)
+        )
+        return work.requantize(Opcode.DRAIN, "wide_out", "per_tensor")
+
+    def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
+        """Return the softmax of rows of scores: of ``sums``, or of scores in the scratchpad."""
+        op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
+        span, word = self.layout.spans[first.first], self._word(f"{op.prefix}.scores", first.head)
+        if sums is None:
+            sums, word = self._view("scores", first), word + 1
+        else:
+            flags = ("drain", *flags)
+        if op.deferred:
+            word, flags = factored(word, self.layout.factor + first.head), ("factors", *flags)
+        return self._work("probabilities", step, sums, (0, span.columns), word).softmax(
+            *(() if diagonal is None else ("diagonal",)),
+            *flags,
+            limit=span.limit,
+            limit_step=span.limit_step,
+            start=(span.start, span.start_step),
+            zero=op.probability_zero,
+            diagonal=(0, 0) if diagonal is None else (first.first % self.layout.m, diagonal),
+        )
+
+    def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
+        """Yield the contexts of a step's rows, drained together if possible."""
+        cols = self.config.array.cols
+        tiles, rest = divmod(self.op.head_dim, cols)
+        (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
+        marks = self.rules.blocks[self.op.target.buffer].column_marks
+        while step:
+            first = step[0]
+            most = 1 if rest else max(1, self.rules.accumulators.tiles(first.count) // tiles)
+            own = [rows for rows in step if rows.first == first.first][:most]
+            # Heads beside each other, in one block of columns.
+            begins = [rows.head * self.op.head_dim in marks for rows in own]
+            own = own[: begins.index(True, 1) if any(begins[1:]) else None]
+            rows = sum(rows.total for rows in own)
+            for columns in pieces:
+                acc = self.rules.acc(f"context{first.place}", rows * -(-columns[1] // cols))
+                yield from self.mixes(own, acc, columns)
+                yield from self.drains(own, acc, columns)
+            step = step[len(own) :]
+
+    def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
+        """Yield the products of probabilities and some columns (first, count) of values.
+
+        Sums of heads that are drained side by side follow each other, from row ``acc`` on, each
+        with all tile columns. Those of others are adjacent rows in each tile column.
+        """
+        total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
+        for rows in step:
+            beside = View(acc + (rows.at - step[0].at) * tiles, rows.count)
+            below = View(acc + rows.at - step[0].at, total)
+            yield from self._mix(rows, beside if self.layout.beside else below, columns)
+
+    def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
+        """Yield the requantization of some columns (first, count) of contexts."""
+        total, first = sum(rows.total for rows in step), step[0]
+        if self.layout.beside:
+            heads = sum(rows.heads for rows in step)
+            yield self._drain(replace(first, heads=1), View(acc, first.count), columns, heads=heads)
+        elif self.layout.by_row:
+            yield self._drain(replace(first, heads=total), View(acc, total), columns, "per_row")
+        else:
+            for row in range(total):
+                rows = replace(first, head=first.head + row, heads=1)
+                yield self._drain(rows, View(acc + row, total), columns)
+
+    def _mix(self, rows: Rows, sums: View, columns: Part) -> Iterator[Draft]:
+        """Yield the products of some rows' probabilities and values."""
+        op, layout, cols, m = self.op, self.layout, self.config.array.cols, self._m([rows])
+        marks = [mark - self._first_key(rows) for mark in layout.values.blocks.row_marks]
+        zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
+        seen, widest = layout.spans[rows.first].columns, cols if layout.values.slots else columns[1]
+        for start, key, count in self._runs(rows.first, (0, seen), marks):
+            source, k = self._view("probabilities", rows, start), self._n(key, count)
+            for column, n in parts(columns[1], widest):
+                values, flags = self._operand(layout.values, rows, key, columns[0] + column)
+                target = sums.behind(column // cols * sums.stride)
+                yield product(source, values, target, m, k, n, *flags, **zeros)
+
+    def _drain(self, rows: Rows, sums: View, columns: Part, *flags: str, heads: int = 1) -> Draft:
+        """Return the requantization of columns of a head's context, or of heads side by side."""
+        op, first, m = self.op, rows.head * self.op.head_dim, self._m([rows])
+        # Parameters of the next heads follow; each row, or tile column, uses those of its head.
+        alike = not flags and columns_of(self.context, first, heads * op.head_dim).per_tensor
+        count = rows.heads if flags else 0
+        if heads > 1 and not alike:
+            tiles = -(-op.head_dim // self.config.array.cols)
+            count = heads * tiles * self.config.lane_groups
+        word, flags = self._word(op.target.name, rows.head, count), flags or ("per_tensor",) * alike
+        if op.deferred:
+            word = factored(word, self.layout.factor + rows.head)
+            flags += ("factors", *(("by_tile",) if heads > 1 else ()))
+        lines = self.layout.row + rows.first, rows.count
+        part = first + columns[0], columns[1] * heads
+        view, anew = self.rules.blocks[op.target.buffer].view(lines[0], part[0]), not op.residual
+        if rows.count == 1:
+            view = replace(view, stride=op.head_dim * op.target.element)
+        work = self.rules.work(sums, op.target, lines, part, m, word, place=view, anew=anew)
+        return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
+
+    def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
+        """Yield the copies of keys or values that some rows need below each other."""
+        tensor, width, place = attended.tensor, attended.width, 0
+        buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element
+        marks = [mark - self._first_key(rows) for mark in attended.blocks.row_marks]
+        wide = ("wide_in", "wide_out") if tensor.wide else ()
+        pieces = (run for run in self.layout.spans[rows.first].runs if run[1:])
+        for first, count in (piece for run in pieces for piece in run):
+            for inner, m in cut(count, {mark - first for mark in marks}):
+                source, _ = self._operand(attended, rows, first + inner)
+                assert isinstance(source, View), "no slots are gathered"
+                target = View(Ref(buffer, place * stride), stride)
+                written = Written(f"{self.op.prefix}.{attended.name}_gathered")
+                defines = self._anew(target, place)
+                work = Work(
+                    source, target, m, width, self._word(f"{self.op.prefix}.copy"), written, defines
+                )
+                yield work.requantize(Opcode.MAP, "per_tensor", *wide)
+                place += m
+        if place:
+            self.rules.memory.buffer(buffer, stride * place)
+
+    def _runs(
+        self, row: int, columns: Part, marks: Iterable[int] = ()
+    ) -> Iterator[tuple[int, int, int]]:
+        """Yield (column, key, count) of runs inside columns (first, count), cut at rows ``marks``.
+
+        The key is the first one's row, or ``~row`` of a gathered run.
+        """
+        begin, gathered, (column, end) = 0, 0, (columns[0], sum(columns))
+        for run in self.layout.spans[row].runs:
+            first, total = run[0][0], sum(some for _, some in run)
+            for key, k in cut(total, {mark - first for mark in marks} if not run[1:] else ()):
+                low, high = max(begin + key, column), min(begin + key + k, end)
+                if low < high:
+                    inside = low - begin
+                    yield low, ~(gathered + inside) if run[1:] else first + inside, high - low
+            begin += total
+            gathered += total if run[1:] else 0
+
+    def _operand(
+        self, attended: Attended, rows: Rows, key: int, column: int = 0
+    ) -> tuple[View | int, frozenset[str]]:
+        """Return a head's keys or values from a row on, or from row ``~key`` of gathered ones.
+
+        They are a view of rows, or the first weight slot, with the flags that select the head.
+        """
+        head, element = rows.head // self.op.group, attended.tensor.element
+        if attended.slots:
+            return attended.slots[head][column // self.config.array.cols]
+        if key < 0:
+            stride = attended.width * element
+            place = Ref(f"{attended.name}_gathered.{rows.place}", ~key * stride + column * element)
+            return View(place, stride), frozenset()
+        row = self._first_key(rows) + key
+        return attended.blocks.view(row, head * attended.width + column), frozenset()
+
+    def _first_key(self, rows: Rows) -> int:
+        """Return the row of the first key of a sequence."""
+        return rows.first // self.layout.m * self.layout.n
+
+    def _view(self, name: str, rows: Rows, column: int = 0) -> View:
+        """Return the place of scores or probabilities from a column on."""
+        size = 2 if name == "scores" else 1
+        place, stride = self.layout.places[name][rows.place], size * self.stride(rows.first)
+        return View(place.behind(rows.at * stride + size * column), stride)
+
+    def _work(
+        self, name: str, step: Sequence[Rows], source: View, columns: Part, word: int
+    ) -> Work:
+        """Return the work that writes columns (first, count) of scores or probabilities."""
+        target, span = self._view(name, step[0], columns[0]), self.layout.spans[step[0].first]
+        pieces = span.pieces if len(span.pieces) > 1 else ()
+        column, count = columns[0] + (0 if pieces else span.pieces[0][0]), columns[1]
+        name = f"{self.op.prefix}.{name}"
+        written, *rest = (
+            Written(name, rows.first, rows.count, column, count, rows.head, pieces=pieces)
+            for rows in step
+        )
+        written, defines = replace(written, below=tuple(rest)), self._anew(target, columns[0])
+        return Work(source, target, self._m(step), self._n(*columns), word, written, defines)
+
+    def _anew(self, target: View, offset: int) -> str:
+        """Return the buffer that a write at its start writes anew."""
+        assert isinstance(target.place, Ref)
+        return "" if self.rules.lasting or offset else target.place.buffer
+
+    def _word(self, name: str, head: int = 0, count: int = 0) -> int:
+        """Return the first of ``count`` parameter words, or of all, from a head's on."""
+        words = self.layout.words[f"{name}.{head}"]
+        (word,) = self.rules.params((words, 0, count))
+        return word
+
+    def _m(self, step: Sequence[Rows]) -> Count:
+        """Return the number of a step's rows in a run."""
+        total, first = sum(rows.total for rows in step), step[0]
+        if total > first.count:
+            return total
+        return self.rules.run_rows(first.first, total, self.op.query.rows)
+
+    def _n(self, key: int, count: int) -> Count:
+        """Return the number of some keys in a run."""
+        if self.layout.seen is not None:
+            return self.layout.seen
+        return self.rules.run_rows(key, count, self.op.key.rows) if self.counted else count
