@@ -98,6 +98,17 @@ def test_steps_and_chunks_are_the_golden_models(case):
         assert np.array_equal(session.logits(), wanted)
 
 
+def test_heads_that_share_keys_after_zeros_that_are_left_out():
+    model = FOUR.replace(name="shared", kv_heads=2, layers=1)
+    decoder, config = untrained(model, Quantization(**OPTIONS)), BASE.replace(rows=8, cols=4)
+    needed = compile_text(decoder, config, context=4, rows=1).slots - 1
+    program = compile_text(decoder, config.replace(weight_depth=needed), context=4, rows=1)
+    session, cache = TextSession(program, "golden"), KvCache(slots=4)
+    for token in tokens_of(decoder, 3):
+        session.step(token)
+        assert np.array_equal(session.logits(), evaluate(decoder, [token], cache)["logits"][0])
+
+
 @pytest.mark.parametrize("case", [name for name in CASES if name != "made anew"])
 def test_two_texts(case):
     program, _ = pressed(case, texts=2)

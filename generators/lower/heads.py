@@ -74,7 +74,8 @@ class Heads:
         first, width = layout.queries[rows.head]
         query = layout.query.view(layout.row + rows.first, first)
         if rows.heads > 1:
-            query = replace(query, stride=width * op.query.element)
+            distance = layout.queries[rows.head + 1][0] - first
+            query = replace(query, stride=distance * op.query.element)
         wide = {"a_wide"} if op.query.wide else set[str]()
         # INT16 queries and keys need two products.
         halves = [{"b_high"}, {"b_low"}] if op.key.wide else [set[str]()]
