@@ -53,6 +53,11 @@ class Rows:
     """The row of this place at which their scores and probabilities begin."""
 
     @property
+    def part(self) -> Part:
+        """First and count of the rows of queries."""
+        return self.first, self.count
+
+    @property
     def total(self) -> int:
         """Number of rows of scores."""
         return self.count * self.heads
@@ -82,8 +87,8 @@ class Layout:
     """Queries of a sequence."""
     n: int
     """Keys of a sequence."""
-    spans: Mapping[int, Span]
-    """The keys of each group of rows, by the first row."""
+    spans: Mapping[Part, Span]
+    """The keys of each part (first, count) of the rows, in order."""
     query: Blocks
     queries: Sequence[Part]
     """First column of each head's queries, and the columns that are multiplied."""
@@ -94,6 +99,8 @@ class Layout:
     words: Mapping[str, Words]
     """Parameters of scores, with those of probabilities after them, and of contexts: by tensor and
     head. If keys or values are gathered, those that copy them are the word ``copy``."""
+    together: int = 1
+    """Heads whose scores one softmax takes, if they are not rows of one product."""
     tiles: int
     """Most tile columns of sums at once."""
     odd: bool

@@ -28,8 +28,8 @@ class Cached:
 
     def __init__(self, make: Instructions, kept: Kept):
         self.make, self.plan, self.kept = make, make.plan, kept
-        self.rows = make.rows // make.texts
-        self.m = 1 if self.rows == 1 else make.m
+        self.tokens = make.rows // make.texts
+        self.m = 1 if self.tokens == 1 else make.m
         self.config, self.model, self.stage = make.config, make.model, make.stage
         self.key_dim = make.decoder.key_dim
         self.widths = {"keys": self.model.kv_heads * self.key_dim, "values": self.model.kv_width}
@@ -99,27 +99,23 @@ class Cached:
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
-        view, register = self._buffer(name), Register.VALUE if name == "values" else Register.KEY
+        view, register = self.rows(name), Register.VALUE if name == "values" else Register.KEY
         if not self.kept.grows:
             return view
-        most = (self.kept.capacity - self.rows) * view.stride
+        most = (self.kept.capacity - self.tokens) * view.stride
         assert isinstance(view.place, Ref)
         return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
-    def _buffer(self, name: str, offset: int = 0) -> View:
-        """Return a place in the scratchpad's keys or values.
+    def rows(self, name: str) -> View:
+        """Return the rows of ``keys``, ``values`` or ``inputs`` in the scratchpad, one a token.
 
         They are those of one layer if they are in external memory, or if they are made anew.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
-            return kept if name == INPUTS else View(Ref(name, offset), self.widths[name])
+            return kept if name == INPUTS else View(Ref(name), self.widths[name])
         buffer = name if self.plan.way.passing else f"{name}{self.kept.name}"
-        return View(Ref(buffer, offset), self.plan.cache_strides[name])
-
-    def inputs(self) -> View:
-        """Return the view of the cached rows (one per token) that give the keys and values."""
-        return self._buffer(INPUTS)
+        return View(Ref(buffer), self.plan.cache_strides[name])
 
     def append_keys(self) -> None:
         """Add instructions that write new tokens' keys into weight slots, each key as a column.
@@ -131,10 +127,8 @@ class Cached:
         flags |= {"pair", *self.lower} if self.paired_keys else set()
         for head, slots in [*enumerate(self.kept.keys)][:: self.together]:
             key = self.target("keys").behind(head * self.key_dim)
-            slot, line = (
-                self.kept.slot(Register.KEY, slots.first),
-                self.kept.line(Register.KEY_LINE),
-            )
+            slot = self.kept.slot(Register.KEY, slots.first)
+            line = self.kept.line(Register.KEY_LINE)
             below = min(self.plan.way.key_heads, self.model.kv_heads - head)
             self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
@@ -158,7 +152,7 @@ class Cached:
         They are in weight slots, one for each tile column, or rows in the scratchpad. If a slot
         packs two tile columns, flags of the instruction that reads the slot select one of them.
         """
-        view, rows, number = self._buffer(name), self.kept.capacity, count()
+        view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)
         blocks = Blocks(view.place.buffer, rows, view.stride, 1, rows, view.stride)
         kept, paired, flags = self.kept.values, self.paired, self.block

@@ -31,31 +31,47 @@ class Heads:
         # inference's last row must be zero there.
         self.counted = len(layout.values.blocks.row_marks) == 1
 
-    def stride(self, row: int) -> int:
+    def stride(self, part: Part) -> int:
         """Return the bytes from row to row of probabilities, and half of those of scores."""
-        return aligned(self.layout.spans[row].columns, self.config)
+        return aligned(self.layout.spans[part].columns, self.config)
 
-    def steps(self, steps: Sequence[Sequence[Rows]]) -> tuple[Steps, Steps]:
+    def steps(self, heads: Sequence[int]) -> tuple[Steps, Steps]:
         """Return functions that make each step's probabilities, and those that make its contexts.
 
-        A step is the rows whose scores one softmax takes.
+        A step is the rows of one or more ``heads`` whose scores one softmax takes. All heads of a
+        sequence precede those of the next one.
         """
-        pairs = zip(steps, [*steps[1:], ()], strict=True)
-        ahead: Steps = [partial(self.probabilities, step, after) for step, after in pairs]
+        m, size = self.layout.m, self.layout.together
+        units = [(head, *part) for head in heads for part in self.layout.spans]
+        units.sort(key=lambda unit: unit[1] // m)
+        steps = [
+            [
+                Rows(*unit, place=begin // size % 2, at=index * unit[2])
+                for index, unit in enumerate(units[begin : begin + size])
+            ]
+            for begin in range(0, len(units), size)
+        ]
+        ahead: Steps = [
+            partial(self.probabilities, step, after, begins=step is steps[0])
+            for step, after in zip(steps, [*steps[1:], ()], strict=True)
+        ]
         return ahead, [partial(self.contexts, step) for step in steps]
 
     def probabilities(
-        self, step: Sequence[Rows], following: Sequence[Rows] = ()
+        self, step: Sequence[Rows], following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
         """Yield the scores and the softmax of a step's rows.
 
         Before the softmax, the values of this step and keys of the ``following`` one are gathered.
+        If ``begins`` is true, no earlier step has gathered the keys of this one.
         """
         cols, first = self.config.array.cols, step[0]
         total = sum(rows.total for rows in step)
-        (pieces,) = groups(self.layout.spans[first.first].columns, (), self.layout.tiles, cols)
+        (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)
         drains = self.config.fused is not None and len(pieces) == 1
         stride = total | (drains and self.layout.odd)
+        if begins:
+            yield from self.gathered(self.layout.keys, first)
         for columns in pieces:
             acc = self.rules.acc(f"scores{first.place}", stride * -(-columns[1] // cols))
             for rows in step:
@@ -80,7 +96,7 @@ class Heads:
         # INT16 queries and keys need two products.
         halves = [{"b_high"}, {"b_low"}] if op.key.wide else [set[str]()]
         zeros = {"a_zero": op.query.zero, "b_zero": op.key.zero}
-        for place, key, count in self._runs(rows.first, columns):
+        for place, key, count in self._runs(rows, columns):
             keys, flags = self._operand(layout.keys, rows, key)
             target = sums.behind((place - columns[0]) // self.config.array.cols * sums.stride)
             flags |= wide | ({"b_transpose"} if isinstance(keys, View) else set())
@@ -99,7 +115,7 @@ class Heads:
     def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the softmax of rows of scores: of ``sums``, or of scores in the scratchpad."""
         op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
-        span, word = self.layout.spans[first.first], self._word(f"{op.prefix}.scores", first.head)
+        span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
         if sums is None:
             sums, word = self._view("scores", first), word + 1
         else:
@@ -166,8 +182,8 @@ class Heads:
         op, layout, cols, m = self.op, self.layout, self.config.array.cols, self._m([rows])
         marks = [mark - self._first_key(rows) for mark in layout.values.blocks.row_marks]
         zeros = {"a_zero": op.probability_zero, "b_zero": op.value.zero}
-        seen, widest = layout.spans[rows.first].columns, cols if layout.values.slots else columns[1]
-        for start, key, count in self._runs(rows.first, (0, seen), marks):
+        seen, widest = layout.spans[rows.part].columns, cols if layout.values.slots else columns[1]
+        for start, key, count in self._runs(rows, (0, seen), marks):
             source, k = self._view("probabilities", rows, start), self._n(key, count)
             for column, n in parts(columns[1], widest):
                 values, flags = self._operand(layout.values, rows, key, columns[0] + column)
@@ -201,7 +217,7 @@ class Heads:
         buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element
         marks = [mark - self._first_key(rows) for mark in attended.blocks.row_marks]
         wide = ("wide_in", "wide_out") if tensor.wide else ()
-        pieces = (run for run in self.layout.spans[rows.first].runs if run[1:])
+        pieces = (run for run in self.layout.spans[rows.part].runs if run[1:])
         for first, count in (piece for run in pieces for piece in run):
             for inner, m in cut(count, {mark - first for mark in marks}):
                 source, _ = self._operand(attended, rows, first + inner)
@@ -218,14 +234,14 @@ class Heads:
             self.rules.memory.buffer(buffer, stride * place)
 
     def _runs(
-        self, row: int, columns: Part, marks: Iterable[int] = ()
+        self, rows: Rows, columns: Part, marks: Iterable[int] = ()
     ) -> Iterator[tuple[int, int, int]]:
         """Yield (column, key, count) of runs inside columns (first, count), cut at rows ``marks``.
 
         The key is the first one's row, or ``~row`` of a gathered run.
         """
         begin, gathered, (column, end) = 0, 0, (columns[0], sum(columns))
-        for run in self.layout.spans[row].runs:
+        for run in self.layout.spans[rows.part].runs:
             first, total = run[0][0], sum(some for _, some in run)
             for key, k in cut(total, {mark - first for mark in marks} if not run[1:] else ()):
                 low, high = max(begin + key, column), min(begin + key + k, end)
@@ -259,14 +275,14 @@ class Heads:
     def _view(self, name: str, rows: Rows, column: int = 0) -> View:
         """Return the place of scores or probabilities from a column on."""
         size = 2 if name == "scores" else 1
-        place, stride = self.layout.places[name][rows.place], size * self.stride(rows.first)
+        place, stride = self.layout.places[name][rows.place], size * self.stride(rows.part)
         return View(place.behind(rows.at * stride + size * column), stride)
 
     def _work(
         self, name: str, step: Sequence[Rows], source: View, columns: Part, word: int
     ) -> Work:
         """Return the work that writes columns (first, count) of scores or probabilities."""
-        target, span = self._view(name, step[0], columns[0]), self.layout.spans[step[0].first]
+        target, span = self._view(name, step[0], columns[0]), self.layout.spans[step[0].part]
         pieces = span.pieces if len(span.pieces) > 1 else ()
         column, count = columns[0] + (0 if pieces else span.pieces[0][0]), columns[1]
         name = f"{self.op.prefix}.{name}"

@@ -331,8 +331,8 @@ def _keep_words(planned: Plan, op: Attention) -> None:
         if values not in shared:
             # Behind it, as a softmax that takes sums expects it.
             shared[values] = planned.keep(rescale, op.heads[0].probabilities, early=True)
-        heads = range(first, first + count)
-        words |= {f"{op.prefix}.scores.{head}": shared[values] for head in heads}
+        for head in range(first, first + count):
+            words[f"{op.prefix}.scores.{head}"] = shared[values]
     context = context_of(op)
     for index in range(model.heads):
         columns = part(context, index * model.head_dim, model.head_dim)

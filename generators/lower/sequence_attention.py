@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from celosia.generators.graph.operations import Attention
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.attention import Attended, Layout, Rows, pipeline
-from celosia.generators.lower.blocks import Part, cut, even, groups
+from celosia.generators.lower.blocks import cut, even, groups
 from celosia.generators.lower.heads import Heads
 from celosia.generators.lower.instructions import rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
@@ -57,10 +57,9 @@ class SequenceAttention(Heads):
         self, lowering: Lowering, op: Attention, words: Mapping[str, Words], *, alike: bool
     ):
         self.lowering, self.alike = lowering, alike
-        query, key, value, target = (
-            lowering.blocks[tensor.buffer] for tensor in (op.query, op.key, op.value, op.target)
-        )
-        self.blocks = query, key, value, target
+        tensors = op.query, op.key, op.value, op.target
+        self.blocks = [lowering.blocks[tensor.buffer] for tensor in tensors]
+        query, key, value, target = self.blocks
         m, n = (tensor.rows // lowering.batch for tensor in (op.query, op.key))
         room = max(1, lowering.choices.blob_bytes // (2 * aligned(n, lowering.config)))
         height = min(lowering.accumulators.height(m), room)
@@ -70,7 +69,7 @@ class SequenceAttention(Heads):
         marks |= {first + op.global_tokens for first in range(0, op.query.rows, m)}
         self.row_groups = groups(op.query.rows, marks, height)
         spans = {
-            row: span(op, lowering.config, n, row % m, count)
+            (row, count): span(op, lowering.config, n, row % m, count)
             for group in self.row_groups
             for row, count in group
         }
@@ -87,54 +86,36 @@ class SequenceAttention(Heads):
                 for name in ("scores", "probabilities")
             },
             words=words,
+            together=self._together(op, n, m, room),
             tiles=lowering.accumulators.tiles(height),
             odd=True,
         )
         super().__init__(lowering, op, layout)
         self.gathers = any(len(run) > 1 for keys in spans.values() for run in keys.runs)
         """True if keys and values of some runs are gathered."""
-        self.together = self._together(room)
-        size = self.together * max(
-            self.stride(row) * count for group in self.row_groups for row, count in group
-        )
+        size = layout.together * max(self.stride(part) * part[1] for part in spans)
         for scores, probabilities in zip(*layout.places.values(), strict=True):
             lowering.memory.buffer(scores.buffer, 2 * size)
             lowering.memory.buffer(probabilities.buffer, size)
 
-    def _together(self, room: int) -> int:
+    def _together(self, op: Attention, n: int, m: int, room: int) -> int:
         """Return the number of heads whose scores one softmax takes, concatenated.
 
         The heads have all of their rows, the same number in every inference, and the same
         parameters.
         """
-        op, config, choices, m = self.op, self.config, self.lowering.choices, self.layout.m
+        config, choices = self.lowering.config, self.lowering.choices
         shaped = any(head.diagonal is not None for head in op.heads)
-        cut_rows = op.window > 0 or any(
-            count != m for group in self.row_groups for _, count in group
-        )
+        cut_rows = op.window > 0 or any(part[1] != m for group in self.row_groups for part in group)
         loops = choices.loop_heads or choices.loop_parts
         if cut_rows or shaped or loops or op.variable or not self.alike:
             return 1
-        sums = config.accumulators.depth // 2 // -(-self.layout.n // config.array.cols)
+        sums = config.accumulators.depth // 2 // -(-n // config.array.cols)
         return max(1, min(choices.together, min(room, sums) // m))
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
         """Return steps such that products run beside the softmax of the previous step."""
-        sequences: dict[int, list[Part]] = {}
-        for row, m in (part for group in self.row_groups for part in group):
-            sequences.setdefault(row // self.layout.m, []).append((row, m))
-        units = [(head, *part) for parts in sequences.values() for head in heads for part in parts]
-        steps = [
-            [
-                Rows(*unit, place=begin // self.together % 2, at=index * unit[2])
-                for index, unit in enumerate(units[begin : begin + self.together])
-            ]
-            for begin in range(0, len(units), self.together)
-        ]
-        nodes: list[Node] = [*self.gathered(self.layout.keys, steps[0][0])]
-        for step in pipeline(*self.steps(steps)):
-            nodes += step()
-        return nodes
+        return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
 
     def loops(self) -> list[Node]:
         """Return a loop over the heads of each block, and in it over those that share keys."""
@@ -167,7 +148,6 @@ class SequenceAttention(Heads):
                 for node in self.lowering.each(
                     group,
                     lambda row, m: [
-                        *self.gathered(self.layout.keys, Rows(head, row, m)),
                         *self.probabilities([Rows(head, row, m)]),
                         *self.contexts([Rows(head, row, m)]),
                     ],

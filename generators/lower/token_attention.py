@@ -17,7 +17,7 @@ from celosia.generators.lower.blocks import Part, one_block
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.heads import Heads
 from celosia.generators.lower.instructions import View
-from celosia.generators.lower.plan import context_of, part
+from celosia.generators.lower.plan import INPUTS, context_of, part
 from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Register
 from celosia.generators.lower.walk import Rowwise
@@ -51,8 +51,7 @@ class TokenAttention(Heads):
         self.all = make
         """Maker of instructions for all tokens whose keys and values are made."""
         if kept.made:
-            everything = kept.capacity, make.graph, make.planes, kept.register
-            self.all = type(make)(self.plan, *everything)
+            self.all = type(make)(self.plan, kept.capacity, make.graph, make.planes, kept.register)
             self.cached = Cached(self.all, kept)
         several = make.config.fused and make.texts > 1
         self._whole = make.config.beat_lanes >= make.config.array.cols
@@ -61,8 +60,8 @@ class TokenAttention(Heads):
         """Tile columns of a head's context."""
         super().__init__(make, op, self._layout(op, odd=bool(several and self._whole)))
         cycles = op.group * -(-kept.capacity // self.config.array.cols)
-        long = cycles > DEFINITIONS[Opcode.MATMUL].words
-        self.ahead = several and not text and self.rows == 1 and long
+        first = several and not text and self.rows == 1
+        self.ahead = first and cycles > DEFINITIONS[Opcode.MATMUL].words
         """All products of scores come before the first softmax, and before the values' drain.
 
         This is so for the first of several texts if softmaxes take sums and products run longer
@@ -92,7 +91,7 @@ class TokenAttention(Heads):
         return Layout(
             m=self.rows,
             n=kept.capacity,
-            spans={0: seen},
+            spans={(0, self.rows): seen},
             query=one_block(replace(op.query, columns=starts[-1]), "query", self.make.rows),
             queries=[
                 (start - k, k + op.key_dim) for start, k in zip(starts[:-1], above, strict=True)
@@ -127,7 +126,7 @@ class TokenAttention(Heads):
         for place, (first, end) in enumerate(parts):
             tiles, acc = (first, end - first), self.all.acc(f"made{place % 2}", rows)
             part = target.behind(first * self.config.array.cols)
-            self.all.linear(op, self.cached.inputs(), acc=acc, tiles=tiles)
+            self.all.linear(op, self.cached.rows(INPUTS), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
@@ -249,5 +248,4 @@ class TokenAttention(Heads):
     def of_chunk(self) -> tuple[Steps, ...]:
         """Return two lists of functions for a chunk: for each head's probabilities and context."""
         self.cached.append_values()
-        heads = range(self.model.heads)
-        return self.steps([[Rows(head, 0, self.rows, place=head % 2)] for head in heads])
+        return self.steps(range(self.model.heads))
