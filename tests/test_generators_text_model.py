@@ -145,6 +145,12 @@ def test_fields_of_a_wrong_type() -> None:
     refused(TypeError, message, TextDescription, **FIELDS, gated=1)
 
 
+def test_a_gate_is_a_projection_of_gated_models_only() -> None:
+    names = ["query", "key", "value", "output", "gate", "up", "down"]
+    assert [*LLAMA.projections] == names
+    assert [*GPT2.projections] == [name for name in names if name != "gate"]
+
+
 def test_descriptions_are_written_and_read(tmp_path) -> None:
     path = tmp_path / "model.toml"
     for model in (LLAMA, GPT2):

@@ -162,6 +162,14 @@ class TextDescription(Description):
         """Return whether layer number ``layer`` has a rotary embedding of queries and keys."""
         return self.position == "rotary" and self.rotated[layer % len(self.rotated)] == "1"
 
+    @property
+    def projections(self) -> dict[str, tuple[int, int]]:
+        """Shapes of a block's linear layers, without ``gate`` if the MLP has no gate."""
+        shapes = super().projections
+        if not self.gated:
+            del shapes["gate"]
+        return shapes
+
     def shapes(self) -> Shapes:
         """Return a dictionary from weights' names to shapes, as of all descriptions."""
         shapes: Shapes = {"words": (self.vocabulary, self.dim)}
@@ -182,8 +190,7 @@ class TextDescription(Description):
     def _block(self, prefix: str) -> Shapes:
         shapes = self.norm_shapes(f"{prefix}.attention_norm")
         shapes |= self.norm_shapes(f"{prefix}.mlp_norm")
-        names = (name for name in self.projections if self.gated or name != "gate")
-        shapes |= self.projection_shapes(prefix, names)
+        shapes |= self.projection_shapes(prefix, self.projections)
         for name in ("query_norm", "key_norm") if self.head_norms else ():
             shapes[f"{prefix}.{name}.weight"] = (self.head_dim,)
         return shapes
