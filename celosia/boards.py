@@ -9,7 +9,7 @@ from typing import Any
 from celosia.arch.config import Config
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.fpga.boards import get_board
-from celosia.fpga.build import build_board
+from celosia.fpga.build import Task
 from celosia.fpga.device import Device
 from celosia.fpga.spi_port import FTDI
 from celosia.fpga.top import BAUD
@@ -42,15 +42,11 @@ def build(
     if memory_bytes is not None:
         target = replace(target, memory_bytes=memory_bytes)
     check_folder(folder)
+    task = Task(
+        config=config or target.config, board=target, seeds=range(1, seeds + 1), mhz=clock_mhz
+    )
     with tempfile.TemporaryDirectory(prefix="celosia.") as work:
-        made = build_board(
-            target.config if config is None else config,
-            target,
-            Path(work),
-            range(1, seeds + 1),
-            lambda _what, _done, _total: None,
-            mhz=clock_mhz,
-        )
+        made = task.build(Path(work), lambda _step, _done, _total: None)
     write_files(folder, made.files | {REPORT: json.dumps(made.report, indent=2)})
     return made.report
 

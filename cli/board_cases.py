@@ -11,7 +11,7 @@ from celosia.arch.config import Config
 from celosia.arch.tables import read_table
 from celosia.cli.board_options import resolve_board
 from celosia.fpga.boards import BOARDS, Board
-from celosia.fpga.build import board_design, unit_design
+from celosia.fpga.build import Task
 from celosia.generators.verilog.units import make_unit
 
 
@@ -60,9 +60,8 @@ class Case:
         """
         board, config = self.target()
         seeds = range(self.seed, self.seed + self.seeds)
-        if self.unit is None:
-            return board_design(config, board, seeds, mhz=self.mhz)
-        return unit_design(make_unit(self.unit, config), board, seeds, mhz=self.mhz)
+        unit = None if self.unit is None else make_unit(self.unit, config)
+        return Task(config=config, board=board, seeds=seeds, mhz=self.mhz, unit=unit).design()
 
 
 def _case(*, changes: Sequence[str] = (), more: Sequence[str] = (), **values: Any) -> Case:

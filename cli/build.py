@@ -4,7 +4,6 @@ import json
 import re
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from celosia.cli.paths import FILE
 from celosia.cli.rates import MODEL, SPEEDS, rates, renewed
 from celosia.cli.tree import Command
 from celosia.fpga.boards import Board
-from celosia.fpga.build import Build, board_design, build_board, build_unit, unit_design
+from celosia.fpga.build import Build, Task
 from celosia.fpga.devices import RESOURCES
 from celosia.generators.verilog.units import UNITS, make_unit
 
@@ -71,21 +70,13 @@ def build(
     if mhz is not None:
         checked_clock(mhz)
     made = None if unit is None else make_unit(unit, config)
+    task = Task(config=config, board=board, seeds=seeds, mhz=mhz, unit=made)
     check_unit(unit or "", config)
     check_folder(folder)
-
-    def design() -> str:
-        if made is not None:
-            return unit_design(made, board, seeds, mhz=mhz)
-        return board_design(config, board, seeds, mhz=mhz)
-
-    done = _kept(board, unit, folder, design)
+    done = _kept(task, folder)
     if done is None:
         with tempfile.TemporaryDirectory(prefix="celosia.") as work:
-            if made is not None:
-                done = build_unit(made, config, board, Path(work), seeds, _tell, mhz=mhz)
-            else:
-                done = build_board(config, board, Path(work), seeds, _tell, mhz=mhz)
+            done = task.build(Path(work), _tell)
     build_report = done.report
     if made is None:
         _tell(f"Inferences of {MODEL}", 0, 1)
@@ -109,16 +100,17 @@ def read_seeds(text: str) -> range:
     return seeds
 
 
-def _kept(board: Board, unit: str | None, folder: Path, design: Callable[[], str]) -> Build | None:
+def _kept(task: Task, folder: Path) -> Build | None:
     """Return a folder's results of the design that is to be built, or None if it has none."""
-    bitstream = f"{board.name}.{board.device.family.bitstream}"
-    if not all((folder / name).is_file() for name in (REPORT, *((bitstream,) if not unit else ()))):
+    bitstream = f"{task.board.name}.{task.board.device.family.bitstream}"
+    names = (REPORT, bitstream) if task.unit is None else (REPORT,)
+    if not all((folder / name).is_file() for name in names):
         return None
     try:
         build_report = json.loads((folder / REPORT).read_bytes())
     except ValueError:
         return None
-    same = isinstance(build_report, dict) and build_report.get("design") == design()
+    same = isinstance(build_report, dict) and build_report.get("design") == task.design()
     return Build(build_report, {}) if same else None
 
 

@@ -53,71 +53,90 @@ class Build:
     files: dict[str, bytes]
 
 
-def build_unit(
-    unit: Component,
-    config: Config,
-    board: Board,
-    folder: Path,
-    seeds: Sequence[int],
-    tell: Progress,
-    *,
-    mhz: float | None = None,
-) -> Build:
-    """Synthesize, place and route one unit of a machine, without the rest of the machine.
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A build to make: the machine of ``config`` on a board, or one ``unit`` of it alone.
 
-    The unit is built for the device of ``board``, inside a :class:`celosia.fpga.harness.Harness`.
-    Place-and-route is repeated for each of ``seeds``, and the fastest result is reported.
-    Intermediate files are written to ``folder``. The result has no bitstream. ``mhz`` is the target
-    frequency of place-and-route, by default the board's ``target_mhz``. ``tell`` is called with
-    (name of a step, number of finished steps, number of all steps) to show the progress.
+    A machine's clock frequency is the highest frequency of the board's PLL that is at most ``mhz``.
+    A unit is built for the board's device, inside a :class:`celosia.fpga.harness.Harness`, and
+    ``mhz`` is the target frequency of place-and-route. The default of ``mhz`` is the board's
+    ``target_mhz``. Place-and-route is repeated for each of ``seeds``, and the fastest result is
+    used.
     """
-    began = time.monotonic()
-    tell("Verilog", 0, 1)
-    wanted = board.target_mhz if mhz is None else mhz
-    verilog = to_verilog(Harness(unit), HARNESS)
-    pins = ""
-    if files := unit_constraints(board):
-        pins = f"{HARNESS}.{files[1]}"
-        (folder / pins).write_text(files[0], encoding="utf-8")
-    needed, placements = _route(verilog, HARNESS, board, folder, seeds, wanted, pins, tell)
-    more = {
-        "design": _digest(verilog, board, seeds, wanted),
-        "seeds": _reached(seeds, placements),
-    }
-    return _finish(board, config, folder, HARNESS, needed, placements, began, {}, more)
 
+    config: Config
+    board: Board
+    seeds: Sequence[int] = (1,)
+    mhz: float | None = None
+    unit: Component | None = None
 
-def unit_design(
-    unit: Component, board: Board, seeds: Sequence[int], *, mhz: float | None = None
-) -> str:
-    """Return the digest of all inputs of a unit's build, without running the build.
+    @property
+    def wanted(self) -> float:
+        """Frequency to build for (MHz)."""
+        return self.board.target_mhz if self.mhz is None else self.mhz
 
-    The report of :func:`build_unit` has it as field ``design``. Equal digests show that a build
-    need not be repeated.
-    """
-    wanted = board.target_mhz if mhz is None else mhz
-    return _digest(to_verilog(Harness(unit), HARNESS), board, seeds, wanted)
+    def design(self) -> str:
+        """Return the digest of all inputs of the build, without running the build.
 
+        The build's report has it as field ``design``. Equal digests show that a build need not be
+        repeated.
+        """
+        return _digest(self.verilog(), self.board, self.seeds, self.wanted)
 
-def board_design(
-    config: Config, board: Board, seeds: Sequence[int], *, mhz: float | None = None
-) -> str:
-    """Return the digest of all inputs of a board's build, without running the build.
+    def verilog(self) -> str:
+        """Return the Verilog that :meth:`build` synthesizes in its first attempt.
 
-    The report of :func:`build_board` has it as field ``design``. Equal digests show that a build
-    need not be repeated.
-    """
-    wanted = board.target_mhz if mhz is None else mhz
-    return _digest(board_verilog(config, board, mhz=wanted), board, seeds, wanted)
+        If a machine's placed design is too slow, :meth:`build` makes other Verilog for a slower
+        clock.
+        """
+        if self.unit is not None:
+            return to_verilog(Harness(self.unit), HARNESS)
+        return _machine(self.config, self.board, _pll(self.board, self.wanted))
 
+    def build(self, folder: Path, tell: Progress) -> Build:
+        """Synthesize, place and route the design; return its report and files.
 
-def board_verilog(config: Config, board: Board, *, mhz: float | None = None) -> str:
-    """Return the Verilog that :func:`build_board` synthesizes in its first attempt.
+        Intermediate files are written to ``folder``. ``tell`` is called with (name of a step,
+        number of finished steps, number of all steps) to show the progress. A unit has no
+        bitstream.
 
-    The machine's clock is set for ``mhz``, by default the board's ``target_mhz``. If the placed
-    design is slower, :func:`build_board` makes other Verilog for a slower clock.
-    """
-    return _machine(config, board, _pll(board, board.target_mhz if mhz is None else mhz))
+        If a machine does not reach its clock frequency, the build is repeated with 99 % of the
+        reached frequency as ``mhz``. Raises :class:`RunError` if the third attempt fails too.
+        """
+        began, wanted, board, alone = time.monotonic(), self.wanted, self.board, self.unit
+        top, stem = (TOP, "board") if alone is None else (HARNESS, HARNESS)
+        text, ending = constraints(board) if alone is None else unit_constraints(board) or ("", "")
+        pins = text and f"{stem}.{ending}"
+        for attempt in range(3):
+            place = folder / f"attempt_{attempt}"
+            place.mkdir()
+            tell("Verilog", 0, 1)
+            verilog = replace(self, mhz=wanted).verilog()
+            if attempt == 0:
+                more: dict[str, Any] = {"design": _digest(verilog, board, self.seeds, wanted)}
+            pll = _pll(board, wanted) if alone is None else None
+            mhz = wanted if pll is None else pll.mhz
+            if pins:
+                (place / pins).write_text(text, encoding="utf-8")
+            needed, placements = _route(verilog, top, board, place, self.seeds, mhz, pins, tell)
+            if pll is None or placements[0].mhz >= mhz:
+                break
+            wanted = _MARGIN * placements[0].mhz
+        else:
+            raise RunError(
+                f"Place and route reached {placements[0].mhz:.2f} MHz where {mhz:.2f} MHz were "
+                f"needed, in every attempt; ask for less with --clock"
+            )
+        files: dict[str, bytes] = {}
+        if pll is not None:
+            tell("Bitstream", 0, 1)
+            bitstream = pack(board, placements[0])
+            files = {bitstream.name: bitstream.read_bytes(), pins: text.encode()}
+            more |= {"link": board.link, **_clock(pll)}
+        more["seeds"] = _reached(self.seeds, placements)
+        if pll is not None and board.flash is not None:
+            more["flash_lanes"] = board.flash.lanes
+        return _finish(board, self.config, place, top, needed, placements, began, files, more)
 
 
 def _digest(verilog: str, board: Board, seeds: Sequence[int], mhz: float) -> str:
@@ -189,63 +208,6 @@ def _machine(config: Config, board: Board, pll: Pll) -> str:
     )
     beside = "" if core is None else core.verilog
     return to_verilog(machine, CORE) + top_verilog(board, pll) + beside
-
-
-def build_board(
-    config: Config,
-    board: Board,
-    folder: Path,
-    seeds: Sequence[int],
-    tell: Progress,
-    *,
-    mhz: float | None = None,
-) -> Build:
-    """Build the machine of a configuration for a board, and return its report and bitstream.
-
-    The clock frequency is the highest frequency of the board's PLL that is at most ``mhz`` (by
-    default the board's ``target_mhz``). Place-and-route is repeated for each of ``seeds``, and the
-    fastest result is used. If this result does not reach the clock frequency, the build is repeated
-    with 99 % of the reached frequency as ``mhz``. Raises :class:`RunError` if the third attempt
-    fails too. ``folder`` and ``tell`` are as for :func:`build_unit`.
-    """
-    began = time.monotonic()
-    wanted = board.target_mhz if mhz is None else mhz
-    pins, ending = constraints(board)
-    for attempt in range(3):
-        place = folder / f"attempt_{attempt}"
-        place.mkdir()
-        pll = _pll(board, wanted)
-        tell("Verilog", 0, 1)
-        verilog = _machine(config, board, pll)
-        if attempt == 0:
-            design = _digest(verilog, board, seeds, wanted)
-        (place / f"board.{ending}").write_text(pins, encoding="utf-8")
-        needed, placements = _route(
-            verilog,
-            TOP,
-            board,
-            place,
-            seeds,
-            pll.mhz,
-            f"board.{ending}",
-            tell,
-        )
-        if placements[0].mhz >= pll.mhz:
-            break
-        wanted = _MARGIN * placements[0].mhz
-    else:
-        raise RunError(
-            f"Place and route reached {placements[0].mhz:.2f} MHz where {pll.mhz:.2f} MHz were "
-            f"needed, in every attempt; ask for less with --clock"
-        )
-    tell("Bitstream", 0, 1)
-    bitstream = pack(board, placements[0])
-    files = {bitstream.name: bitstream.read_bytes(), f"board.{ending}": pins.encode()}
-    more = {"design": design, "link": board.link, **_clock(pll)}
-    more["seeds"] = _reached(seeds, placements)
-    if board.flash is not None:
-        more["flash_lanes"] = board.flash.lanes
-    return _finish(board, config, place, TOP, needed, placements, began, files, more)
 
 
 def _clock(pll: Pll) -> dict[str, Any]:

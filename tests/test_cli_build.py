@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from celosia.cli.main import celosia as tree
 from celosia.fpga import build as flow
 from celosia.fpga.boards import BOARDS, get_board
-from celosia.fpga.build import Build, board_design
+from celosia.fpga.build import Build, Task
 
 RATE = {"cycles_per_inference": 8765.0, "inferences_per_second": 9127.2}
 FOUND = {
@@ -35,41 +35,40 @@ def invoke(*words: str) -> str:
 
 
 @pytest.fixture
-def built(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, object]]:
+def built(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     """Let a build take no time, and return the requested builds."""
-    asked: list[dict[str, object]] = []
+    asked: list[Task] = []
 
-    def fake(*arguments: object, mhz: float | None) -> Build:
-        asked.append({"what": arguments, "mhz": mhz})
+    def fake(task: Task, *_: object) -> Build:
+        asked.append(task)
         return Build(dict(FOUND), {"x.bit": b"\x00"})
 
-    monkeypatch.setattr("celosia.cli.build.build_unit", fake)
-    monkeypatch.setattr("celosia.cli.build.build_board", fake)
+    monkeypatch.setattr(Task, "build", fake)
     monkeypatch.setattr("celosia.cli.build.rates", lambda *_: RATE)
     return asked
 
 
-def test_json_is_one_object(built: list[dict[str, object]], tmp_path: Path) -> None:
+def test_json_is_one_object(built: list[Task], tmp_path: Path) -> None:
     words = ["--unit", "systolic_array", "--board", "ulx3s_85f", "--config", "small"]
     out = invoke(*words, "--seed", "2-4", "--out", str(tmp_path), "--json")
     assert json.loads(out) == FOUND
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.json", "x.bit"]
     assert json.loads((tmp_path / "report.json").read_text()) == FOUND
-    unit, config, board, _, seeds, _ = built[0]["what"]
-    assert (type(unit).__name__, config.name, board.name) == (
+    task = built[0]
+    assert (type(task.unit).__name__, task.config.name, task.board.name) == (
         "SystolicArray",
         "small",
         "ulx3s_85f",
     )
-    assert list(seeds) == [2, 3, 4]
+    assert list(task.seeds) == [2, 3, 4]
 
 
-def test_a_board_has_its_machine(built: list[dict[str, object]], tmp_path: Path) -> None:
+def test_a_board_has_its_machine(built: list[Task], tmp_path: Path) -> None:
     out = invoke(
         "--board", "ulx3s_85f", "--set", "lanes=4", "--clock", "70", "--out", str(tmp_path)
     )
-    config = built[0]["what"][0]
-    assert (config.array.rows, config.array.cols, config.vector.lanes, built[0]["mhz"]) == (
+    config = built[0].config
+    assert (config.array.rows, config.array.cols, config.vector.lanes, built[0].mhz) == (
         12,
         8,
         4,
@@ -81,11 +80,11 @@ def test_a_board_has_its_machine(built: list[dict[str, object]], tmp_path: Path)
 
 
 def test_what_a_folder_has_of_the_same_design_is_not_placed_again(
-    built: list[dict[str, object]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    built: list[Task], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     words = ["--board", "icebreaker", "--out", str(tmp_path)]
     board = get_board("icebreaker")
-    design = board_design(board.config, board, [1])
+    design = Task(config=board.config, board=board).design()
     old = {"cycles_per_token": 3.0, "no_inference": "why", "cycles_per_inference": None}
     report, bitstream = tmp_path / "report.json", tmp_path / "icebreaker.bin"
     for there, bits, times in (

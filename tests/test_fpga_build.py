@@ -13,7 +13,7 @@ from celosia.arch.presets import PRESETS
 from celosia.cli.board_options import resolve_board
 from celosia.fpga import build as flow
 from celosia.fpga.boards import BOARDS, get_board
-from celosia.fpga.build import build_unit
+from celosia.fpga.build import Task
 from celosia.fpga.devices import DEVICES, FAMILIES
 from celosia.fpga.harness import Harness
 from celosia.fpga.synthesis import check_fits, count, synthesize
@@ -199,8 +199,7 @@ def test_a_gowin_unit_needs_what_nextpnr_packs(tmp_path: Path) -> None:
     board, unit = get_board("tang_primer_20k"), Ram(24, 16)
     cells = synthesize(to_verilog(Harness(unit), "top"), "top", board.device, tmp_path)
     counted = count(board.device.family, cells)
-    (tmp_path / "unit").mkdir()
-    made = build_unit(unit, PRESETS["tiny"], board, tmp_path / "unit", [1], lambda *_: None)
+    made = Task(config=PRESETS["tiny"], board=board, unit=unit).build(tmp_path, lambda *_: None)
     log = made.files["place.log"].decode()
     packed = dict(re.findall(r"^Info:\s+(\w+): +(\d+)/", log, re.MULTILINE))
     assert (counted["luts"], counted["ffs"]) == (int(packed["LUT4"]), int(packed["DFF"]))
@@ -210,14 +209,9 @@ def test_a_gowin_unit_needs_what_nextpnr_packs(tmp_path: Path) -> None:
 def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
     config = PRESETS["tiny"]
     told: list[str] = []
-    done = flow.build_unit(
-        make_unit("requantizer", config),
-        config,
-        get_board("ulx3s_25f"),
-        tmp_path,
-        [1, 2],
-        lambda step, *_: told.append(step),
-    )
+    unit = make_unit("requantizer", config)
+    task = Task(config=config, board=get_board("ulx3s_25f"), seeds=(1, 2), unit=unit)
+    done = task.build(tmp_path, lambda step, *_: told.append(step))
     report = done.report
     assert report["multipliers"] == 4
     assert 400 < report["luts"] < 1200
@@ -267,7 +261,7 @@ def test_a_bitstream_is_made_for_each_board(
 ) -> None:
     monkeypatch.setattr(flow, "BoardTop", Echo)
     board = get_board(name)
-    done = flow.build_board(board.config, board, tmp_path, [1], lambda *_: None)
+    done = Task(config=board.config, board=board).build(tmp_path, lambda *_: None)
     bitstream = done.files[f"{name}.{board.device.family.bitstream}"]
     assert len(bitstream) > 10_000
     assert 0.9 * board.target_mhz < done.report["clock_mhz"] <= done.report["fmax_mhz"]

@@ -12,7 +12,7 @@ from celosia.arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_of
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.presets import PRESETS
 from celosia.fpga.boards import get_board, with_sdram
-from celosia.fpga.build import board_verilog
+from celosia.fpga.build import Task
 from celosia.fpga.ddr3.around import modelled
 from celosia.fpga.ddr3.core import ClockError, Ddr3, make_core
 from celosia.fpga.ddr3.generate import timed_module
@@ -219,7 +219,7 @@ def test_a_gap_between_clocks_is_told_and_a_board_has_the_next_one_below() -> No
     with pytest.raises(ClockError, match=f"^{re.escape(message)}$"):
         make_core(WIRED, "LFE5U-25F-8MG285C", 48.0, 68.31)
     board = with_sdram(get_board("orangecrab_25f"))
-    verilog = board_verilog(board.config, board, mhz=68.31)
+    verilog = Task(config=board.config, board=board, mhz=68.31).verilog()
     assert "clock = 67200000," in verilog
 
 

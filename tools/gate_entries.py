@@ -23,7 +23,7 @@ from celosia.arch.presets import PRESETS, load
 from celosia.cli.board_options import resolve_board
 from celosia.cli.main import celosia
 from celosia.fpga.boards import BOARDS
-from celosia.fpga.build import board_verilog
+from celosia.fpga.build import Task
 from celosia.generators.export.compiled_folder import load_compiled_text
 from celosia.generators.verilog.units import UNITS, make_accelerator, make_unit
 from celosia.generators.verilog.verilog import to_verilog
@@ -122,7 +122,7 @@ def _board(name: str, link: str, memory: str | None) -> Entry:
         return {"verilog": "refused"}
     # The link names the configuration by a hash of its fields' names and values.
     with mock.patch("celosia.fpga.top.fingerprint", return_value=0):
-        return {"verilog": verilog_hash(board_verilog(config, board))}
+        return {"verilog": verilog_hash(Task(config=config, board=board).verilog())}
 
 
 def _pair(line: str, integers: Callable[[Path], list[int]]) -> Entry:
