@@ -7,6 +7,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.registers import (
     CAUSE_MEANINGS,
+    CONTROL_START,
     COUNTERS,
     INTERRUPT_DONE,
     STATUS_ERROR,
@@ -34,6 +35,11 @@ class HostPort(ABC):
     def set_register(self, number: int, value: int) -> None:
         """Set the sequencer's register ``number`` to ``value`` for all later runs."""
         self.write_register(f"R{number}", value)
+
+    def begin(self, pc: int = 0) -> None:
+        """Start the loaded program at the word address ``pc``; do not wait for the run's end."""
+        self.write_register("PC", pc)
+        self.write_register("CONTROL", CONTROL_START)
 
     def unbroken(self) -> bool:
         """Return whether all runs since the previous call of this method ended without an error.

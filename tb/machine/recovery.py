@@ -19,7 +19,7 @@ from celosia.arch.registers import (
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.report import Report
 from celosia.tb.machine.simulated import MemoryBehaviour, VerilatorMachine
-from celosia.tb.verify.random_programs import RandomProgram, random_program
+from celosia.tb.verify.random_programs import RandomProgram, fitting_program
 
 STEPS = 6
 """Random instructions of a program, besides those that make it independent of earlier runs."""
@@ -133,39 +133,26 @@ class Campaign:
 
     def _first(self, config: Config, rng: np.random.Generator) -> _Wanted:
         """Return a program with its results on the golden machine and its cycles on this one."""
-        while True:
-            program = random_program(config, rng, STEPS, alone=True)
-            if len(program.words) <= config.control.program_depth:
-                break
-        golden = Interpreter(config)
-        self._load(golden, program)
+        program, golden = fitting_program(config, rng, STEPS), Interpreter(config)
+        program.load(golden)
         report = golden.start()
-        result = golden.read_memory(program.result_addr, program.result_bytes)
         self.machine.reset(2, cold=True)
         self.machine.wait(1_000_000)
-        self._load(self.machine, program)
-        self.machine.write_register("PC", 0)
-        self.machine.write_register("CONTROL", CONTROL_START)
+        program.load(self.machine)
+        self.machine.begin()
         self.machine.wait(1_000_000)
-        wanted = _Wanted(program, report, result, self.machine.read_register("CYCLES_LOW"))
+        cycles = self.machine.read_register("CYCLES_LOW")
+        wanted = _Wanted(program, report, program.stored(golden), cycles)
         self.cold.append(self._differs(wanted))
         return wanted
-
-    @staticmethod
-    def _load(machine: VerilatorMachine | Interpreter, program: RandomProgram) -> None:
-        machine.write_memory(0, program.image)
-        machine.write_memory(program.result_addr, bytes(program.result_bytes))
-        machine.load_program(program.words)
 
     def trial(self, kind: str) -> Trial:
         """Run one trial with the disturbance ``kind``, a name in ``KINDS``; return the trial."""
         rng, machine = self._rng, self.machine
         first, second = (self._wanted[rng.integers(len(self._wanted))] for _ in range(2))
-        self._load(machine, first.program)
-        if kind == "refusal":
-            machine.load_program(self._refused(first.program.words))
-        machine.write_register("PC", 0)
-        machine.write_register("CONTROL", CONTROL_START)
+        words = first.program.words
+        first.program.load(machine, self._refused(words) if kind == "refusal" else words)
+        machine.begin()
         cycle = int(rng.integers(1.05 * first.cycles))
         machine.clock(cycle)
         _HAPPENS[kind](machine, rng)
@@ -199,9 +186,8 @@ class Campaign:
         """Run the next program; return a description of its error, or nothing."""
         machine = self.machine
         machine.report()  # the signatures of the run that was cut off
-        self._load(machine, wanted.program)
-        machine.write_register("PC", 0)
-        machine.write_register("CONTROL", CONTROL_START)
+        wanted.program.load(machine)
+        machine.begin()
         if late:
             machine.clock(int(self._rng.integers(machine.config.control.watchdog // 2)))
             machine.behave(MemoryBehaviour.ANSWERS)
@@ -219,10 +205,9 @@ class Campaign:
         not compared.
         """
         report = self.machine.report()
-        stored = (wanted.program.result_addr, wanted.program.result_bytes)
         if report.signatures != wanted.report.signatures and not cut_off:
             return "signatures differ"
-        if self.machine.read_memory(*stored) != wanted.result:
+        if wanted.program.stored(self.machine) != wanted.result:
             return "external memory differs"
         if report.cycles != wanted.cycles and self.machine.config.micro is None:
             return f"{report.cycles} cycles instead of {wanted.cycles}"

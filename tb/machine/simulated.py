@@ -19,7 +19,7 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
-from celosia.arch.registers import CONTROL_START, REGISTER_MAP, STATUS_BUSY, STATUS_ERROR
+from celosia.arch.registers import REGISTER_MAP, STATUS_BUSY, STATUS_ERROR
 from celosia.arch.support.cache import run_folder
 from celosia.arch.support.process import tail
 from celosia.generators.runtime.host_port import HostPort
@@ -123,8 +123,7 @@ class SimulatedMachine(HostPort):
         error, or if the run takes more than ``limit`` cycles or ``timeout`` seconds.
         """
         self._recover()
-        self.write_register("PC", pc)
-        self.write_register("CONTROL", CONTROL_START)
+        self.begin(pc)
         if self.wait(self._limit) >= self._limit:
             raise RunError(f"The run did not halt within {self._limit} cycles")
         status = self.read_register("STATUS")

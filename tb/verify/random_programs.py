@@ -1,5 +1,6 @@
 """Random programs that use all instructions of a configuration, with random operands."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from celosia.arch.instruction import Instruction, Operand, pack, wrap
 from celosia.arch.isa import LOOP_LEVELS, REGISTERS, RING_SLOTS, Opcode
 from celosia.generators.program.layout import param_words, rows_image
 from celosia.generators.program.tokens import insert_tokens
+from celosia.generators.runtime.interface import Machine
 from celosia.sim.admission import check_step
 from celosia.sim.flow import run
 from celosia.sim.regions import Region, regions
@@ -95,6 +97,19 @@ class RandomProgram:
     image: bytes
     result_addr: int
     result_bytes: int
+
+    def load(self, machine: Machine, words: Sequence[int] | None = None) -> None:
+        """Load the program to a machine; its external memory has zeros for the result.
+
+        ``words`` replaces the program's words if it is not None.
+        """
+        machine.write_memory(0, self.image)
+        machine.write_memory(self.result_addr, bytes(self.result_bytes))
+        machine.load_program(self.words if words is None else words)
+
+    def stored(self, machine: Machine) -> bytes:
+        """Return the bytes that a run of the program may have written on a machine."""
+        return machine.read_memory(self.result_addr, self.result_bytes)
 
 
 def _in_place(written: Region, read: Region) -> bool:
@@ -202,6 +217,17 @@ def _controlled(program: list[Instruction], rng: np.random.Generator) -> list[In
         controlled.append(replace(instruction, operands=operands))
         controlled += [Instruction(Opcode.ENDLOOP)] * levels
     return controlled
+
+
+def fitting_program(config: Config, rng: np.random.Generator, steps: int) -> RandomProgram:
+    """Return a random program that clears memories first, and fits the program memory.
+
+    ``steps`` is the number of random instructions, as for :func:`random_program`.
+    """
+    while True:
+        program = random_program(config, rng, steps, alone=True)
+        if len(program.words) <= config.control.program_depth:
+            return program
 
 
 def random_program(

@@ -18,7 +18,6 @@ from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import MAX_TOKENS, Engine, Opcode
 from celosia.arch.registers import (
     CONTROL_ABORT,
-    CONTROL_START,
     REGISTER_MAP,
     STATUS_RECOVERING,
     Cause,
@@ -138,8 +137,7 @@ def _moving(config: Config) -> list[list[Instruction]]:
 def _give_up(config: Config, machine: VerilatorMachine, program: list[Instruction]) -> None:
     """Abort a program that moves words while memory is silent for longer than all else takes."""
     machine.load_program(pack(program))
-    machine.write_register("PC", 0)
-    machine.write_register("CONTROL", CONTROL_START)
+    machine.begin()
     machine.clock(_BEGUN)
     machine.behave(MemoryBehaviour.SILENT)
     machine.clock(_BEGUN)
@@ -155,8 +153,7 @@ def _give_up(config: Config, machine: VerilatorMachine, program: list[Instructio
 
 def _stops(machine: VerilatorMachine, pc: int, cause: Cause) -> None:
     """Start at a word, and raise :class:`RunError` if STATUS does not report a cause then."""
-    machine.write_register("PC", pc)
-    machine.write_register("CONTROL", CONTROL_START)
+    machine.begin(pc)
     machine.wait(100_000)
     stated = cause_of(machine.read_register("STATUS"))
     _check("" if stated == cause else f"STATUS tells {stated.name}, not {cause.name}")

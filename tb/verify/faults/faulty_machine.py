@@ -12,7 +12,6 @@ import numpy as np
 from amaranth.lib.wiring import Component
 
 from celosia.arch.errors import InputError
-from celosia.arch.registers import CONTROL_START
 from celosia.sim.report import Report
 from celosia.tb.machine.fast_build import build_verilator
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -134,8 +133,7 @@ class FaultMachine(VerilatorMachine):
             return super().start(pc)
         self.armed = False
         self.wait(self._limit)
-        self.write_register("PC", pc)
-        self.write_register("CONTROL", CONTROL_START)
+        self.begin(pc)
         self.cycles = int(self._ask(f"G {self._limit:x}\n")[0])
         return self.report()
 
@@ -146,8 +144,7 @@ class FaultMachine(VerilatorMachine):
         The attribute ``cycles`` is set to the number of cycles of the run.
         """
         self.wait(self._limit)
-        self.write_register("PC", 0)
-        self.write_register("CONTROL", CONTROL_START)
+        self.begin()
         (line,) = self._ask(f"T {self._limit:x}\n")
         *counts, self.cycles = map(int, line.split())
         toggles: Counter[str] = Counter()

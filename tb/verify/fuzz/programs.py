@@ -12,13 +12,13 @@ from celosia.arch.errors import InputError, ProgramError
 from celosia.arch.instruction import Instruction, unpack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS, WITH_ENGINES
-from celosia.arch.registers import CONTROL_ABORT, CONTROL_START, STATUS_RECOVERING, Cause, cause_of
+from celosia.arch.registers import CONTROL_ABORT, STATUS_RECOVERING, Cause, cause_of
 from celosia.generators.campaign.case import Case
 from celosia.sim.checker import check
 from celosia.sim.interpreter import Interpreter
 from celosia.tb.machine.recovery import MEMORY_BYTES, disturbed
 from celosia.tb.machine.simulated import VerilatorMachine
-from celosia.tb.verify.random_programs import RandomProgram, random_program
+from celosia.tb.verify.random_programs import RandomProgram, fitting_program
 
 _STEPS = 8  # random instructions of a program, besides those that make it independent
 _LIMIT = 300_000  # cycles; legal programs take a tenth of this
@@ -55,7 +55,7 @@ def run(case: Case) -> dict[str, Any]:
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])
-    whole = _fitting(config, rng)
+    whole = fitting_program(config, rng, _STEPS)
     broken = case.index % 2 == 1
     words = _broken(whole.words, rng) if broken else whole.words
     refusal, wanted = _golden(whole, words, config)
@@ -76,13 +76,6 @@ def run(case: Case) -> dict[str, Any]:
     finally:
         machine.close()
     return {"mismatch": mismatch, "refusal": refusal.partition(" at word")[0], "cause": cause}
-
-
-def _fitting(config: Config, rng: np.random.Generator) -> RandomProgram:
-    while True:
-        program = random_program(config, rng, _STEPS, alone=True)
-        if len(program.words) <= config.control.program_depth:
-            return program
 
 
 def _broken(words: list[int], rng: np.random.Generator) -> list[int]:
@@ -124,25 +117,11 @@ def _golden(program: RandomProgram, words: list[int], config: Config) -> tuple[s
     try:
         check(words, config)
         golden = Interpreter(config)
-        _load(golden, program, words)
+        program.load(golden, words)
         signatures = golden.start().signatures
     except (ProgramError, InputError) as error:
         return str(error), None
-    stored = golden.read_memory(program.result_addr, program.result_bytes)
-    return "", _Wanted(signatures, stored)
-
-
-def _load(
-    machine: VerilatorMachine | Interpreter, program: RandomProgram, words: list[int]
-) -> None:
-    machine.write_memory(0, program.image)
-    machine.write_memory(program.result_addr, bytes(program.result_bytes))
-    machine.load_program(words)
-
-
-def _start(machine: VerilatorMachine) -> None:
-    machine.write_register("PC", 0)
-    machine.write_register("CONTROL", CONTROL_START)
+    return "", _Wanted(signatures, program.stored(golden))
 
 
 def _stop(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -> str:
@@ -150,8 +129,8 @@ def _stop(machine: VerilatorMachine, program: RandomProgram, words: list[int]) -
 
     If it reaches its HALT, it may leave accumulators that no reset has cleared.
     """
-    _load(machine, program, words)
-    _start(machine)
+    program.load(machine, words)
+    machine.begin()
     machine.wait(_LIMIT)
     if cause_of(machine.read_register("STATUS")) == Cause.NONE:
         machine.write_register("CONTROL", CONTROL_ABORT)
@@ -170,8 +149,8 @@ def _differs(
     machine: VerilatorMachine, program: RandomProgram, words: list[int], wanted: _Wanted
 ) -> str:
     """Run a program, and return how its results differ from those of the golden machine."""
-    _load(machine, program, words)
-    _start(machine)
+    program.load(machine, words)
+    machine.begin()
     if machine.wait(_LIMIT) >= _LIMIT:
         return "The program does not end"
     status = machine.read_register("STATUS")
@@ -179,7 +158,7 @@ def _differs(
         return f"The program ends with STATUS {status:#x}"
     if machine.report().signatures != wanted.signatures:
         return "Signatures differ"
-    if machine.read_memory(program.result_addr, program.result_bytes) != wanted.stored:
+    if program.stored(machine) != wanted.stored:
         return "External memory differs"
     return ""
 
