@@ -1,13 +1,11 @@
 """Merges registers after block RAMs into the output registers of the block RAMs."""
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-Bit = int | str
-"""A net of a netlist, or a constant."""
+from celosia.fpga.memory_paths import Bit, Load, loads_of
 
 _RAM, _REGISTER = "DP16KD", "TRELLIS_FF"
 _PLAIN = {"CLKMUX": "CLK", "GSR": "DISABLED", "LSRMUX": "LSR", "REGSET": "RESET"}
@@ -38,7 +36,7 @@ def use_output_registers(netlist: Path, top: str) -> int:
 def _take_registers(module: dict[str, Any]) -> int:
     cells = module["cells"]
     rams = [cell for cell in cells.values() if cell["type"] == _RAM]
-    loads = _loads(module, {bit for ram in rams for _, bit in _outputs(ram, "AB")})
+    loads = loads_of(module)
     gone: set[Bit] = set()
     for ram in rams:
         for sides, clock in _readers(ram):
@@ -65,21 +63,6 @@ def _outputs(ram: Mapping[str, Any], sides: str) -> Iterator[tuple[str, Bit]]:
             yield from ((pin, bit) for bit in bits if isinstance(bit, int))
 
 
-def _loads(module: Mapping[str, Any], wanted: set[Bit]) -> dict[Bit, list[tuple[str, str]]]:
-    """Return the cells and pins that nets lead to; the design's ports have a cell without name."""
-    loads = defaultdict(list)
-    for name, port in module["ports"].items():
-        for bit in wanted.intersection(port["bits"]):
-            loads[bit].append(("", name))
-    for name, cell in module["cells"].items():
-        directions = cell["port_directions"]
-        for pin, bits in cell["connections"].items():
-            for bit in bits:
-                if bit in wanted and directions[pin] != "output":
-                    loads[bit].append((name, pin))
-    return loads
-
-
 def _readers(ram: Mapping[str, Any]) -> Iterator[tuple[str, Bit]]:
     """Yield the sides that a block RAM reads by, each with its clock, unless they are reset.
 
@@ -103,7 +86,7 @@ def _readers(ram: Mapping[str, Any]) -> Iterator[tuple[str, Bit]]:
         yield "AB", pins["CLKB"][0]
 
 
-def _single(loads: list[tuple[str, str]]) -> str:
+def _single(loads: list[Load]) -> str:
     """Return the name of the only cell that a net leads to, by its input ``DI``; else nothing."""
     return loads[0][0] if len(loads) == 1 and loads[0][1] == "DI" else ""
 
