@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from celosia.arch.config import Config
+from celosia.generators.graph.fewer_planes import BITS, planes_of
 from celosia.generators.lower.banks import LATENCY, Banks, Span, conflicts
 from celosia.generators.lower.choices import Choices, Way
 from celosia.generators.lower.fitting import FitError, Stage, doubled
@@ -18,7 +19,7 @@ from celosia.generators.lower.residence import Memory
 from celosia.generators.program.allocate import Use, allocate, live_bytes
 from celosia.generators.program.calls import Call
 from celosia.generators.program.draft import Draft, Node, flatten
-from celosia.generators.program.executable import Entry, Executable, Run, written
+from celosia.generators.program.executable import Entry, Executable, Run, entry_at, written
 from celosia.generators.program.loops import least_words, program_words
 
 REBANKS = 4
@@ -35,6 +36,16 @@ class Routine:
 
     nodes: Sequence[Node]
     call: Call = field(default_factory=dict)
+
+
+def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
+    """Return the program of an entry point, and those that read fewer bits of nested weights.
+
+    ``make(planes)`` returns the program that reads the upper ``planes`` bit planes of each weight.
+    If ``nested`` is false, there is one program.
+    """
+    widths = BITS if nested else BITS[:1]
+    return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.graph.fewer_planes import BITS, planes_of
 from celosia.generators.lower.assembly import (
     Assembly,
     Routine,
     check_programs,
     fewest_words,
     place,
+    routines,
 )
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError
@@ -23,7 +23,7 @@ from celosia.generators.lower.spill import Spill, Spilled
 from celosia.generators.program.allocate import Use, live_bytes, repeated, uses
 from celosia.generators.program.calls import Call, Index, registers
 from celosia.generators.program.draft import Node, Repeat, arrange, flatten, repeat, upper
-from celosia.generators.program.executable import AGAIN, ENCODE, Run, entry_at
+from celosia.generators.program.executable import AGAIN, ENCODE, Run
 from celosia.generators.program.loops import with_barriers
 
 SHORT = 16
@@ -123,10 +123,10 @@ def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
 
 def _programs(nodes: Sequence[Node], call: Call, *, coarser: bool = True) -> dict[str, Routine]:
     """Return every program by its entry, ``coarser`` ones only on request."""
-    programs = {ENCODE: [*nodes], AGAIN: again(nodes)}
-    if coarser and any(draft.plane for draft in flatten(nodes)):
-        programs |= {entry_at(ENCODE, bits): upper(nodes, planes_of(bits)) for bits in BITS[1:]}
-    return {name: Routine(each, call) for name, each in programs.items() if each}
+    nested = coarser and any(draft.plane for draft in flatten(nodes))
+    made = routines(ENCODE, lambda planes: Routine(upper(nodes, planes), call), nested=nested)
+    later = again(nodes)
+    return made | {AGAIN: Routine(later, call)} if later else made
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:

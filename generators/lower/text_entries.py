@@ -3,10 +3,11 @@
 The host computes the registers' values by rules, and writes them before a run.
 """
 
-from celosia.arch.formats import PLANES
-from celosia.generators.graph.fewer_planes import BITS, is_nested, planes_of
+from functools import partial
+
+from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.quantized import TextGraph
-from celosia.generators.lower.assembly import Routine
+from celosia.generators.lower.assembly import Routine, routines
 from celosia.generators.lower.cuts import SOURCE_ROW, WORDS_PLACE
 from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.moves import store
@@ -14,7 +15,6 @@ from celosia.generators.lower.plan import INPUTS, Plan
 from celosia.generators.lower.residence import TEXT_REGISTERS, Register, of_text
 from celosia.generators.program.calls import Index, Value
 from celosia.generators.program.draft import Given, Node, Ref
-from celosia.generators.program.executable import entry_at
 from celosia.generators.program.image import Piece
 from celosia.generators.runtime.text_host import SCORES
 
@@ -35,19 +35,14 @@ def text_entries(plan: Plan) -> dict[str, Routine]:
         step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
     # Scores that pass are stored already.
     stored = [] if plan.way.passing else _logits(plan.scores)
-    programs = {"step": Routine(_step(plan), step), "logits": Routine(stored)}
+    every = partial(routines, nested=is_nested(plan.decoder))
+    programs = every("step", lambda planes: Routine(_step(plan, planes), step))
+    programs["logits"] = Routine(stored)
     if rows > 1:
         programs["words"] = Routine(_words(plan), {**words(rows), WORDS_PLACE: place})
-        programs["chunk"] = Routine(_chunk(plan), common)
-    for bits in BITS[1:] if is_nested(plan.decoder) else ():
-        planes = planes_of(bits)
-        programs[entry_at("step", bits)] = Routine(_step(plan, planes), step)
-        if rows > 1:
-            programs[entry_at("chunk", bits)] = Routine(_chunk(plan, planes), common)
-        if plan.texts > 1:
-            programs[entry_at(SCORES, bits)] = Routine(_scores(plan, planes))
+        programs |= every("chunk", lambda planes: Routine(_chunk(plan, planes), common))
     if plan.texts > 1:
-        programs[SCORES] = Routine(_scores(plan))
+        programs |= every(SCORES, lambda planes: Routine(_scores(plan, planes)))
     if source is not None:
         call = words(plan.cuts.lookups)
         call[SOURCE_ROW] = Value(Index.FIRST, 2 * plan.decoder.description.dim)
@@ -86,7 +81,7 @@ def _tokens(plan: Plan, place: Value) -> dict[int, Value]:
     }
 
 
-def _step(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
+def _step(plan: Plan, planes: int) -> list[Node]:
     layers = Layers(plan, plan.texts, plan.decoder, planes, texts=plan.texts)
     if plan.cuts.resident:
         layers.turn()
@@ -97,7 +92,7 @@ def _step(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
     return layers.done()
 
 
-def _scores(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
+def _scores(plan: Plan, planes: int) -> list[Node]:
     """Make the scores of the other text: ARGMAX and the buffer of scores have one text's."""
     layers = Layers(plan, plan.texts, plan.decoder, planes, texts=plan.texts)
     layers.head(1)
@@ -112,7 +107,7 @@ def _words(plan: Plan) -> list[Node]:
     return layers.done()
 
 
-def _chunk(plan: Plan, planes: int = len(PLANES)) -> list[Node]:
+def _chunk(plan: Plan, planes: int) -> list[Node]:
     layers = Layers(plan, plan.way.rows, plan.decoder, planes)
     layers.layers()
     layers.head()
