@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.isa import RING_SLOTS
-from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
+from celosia.generators.graph import builder, network
 from celosia.generators.graph.fewer_planes import is_nested
-from celosia.generators.graph.operations import Attention, Gate, Linear, Norm, Rotary
+from celosia.generators.graph.operations import Attention, Linear, Norm, Op
 from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.plan import MOST_ROWS
@@ -184,27 +184,17 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
         )
 
 
-def check_described(
-    model: ModelDescription | TextDescription, config: Config, *, wide_functions: bool
-) -> None:
+def check_described(model: network.Description, config: Config, *, wide_functions: bool) -> None:
     """Raise :class:`InputError` if a configuration lacks a unit that a model's description needs.
 
     The error names the configuration fields to set. ``wide_functions`` is true if activation
     functions will be polynomials of INT16 values, and false if they will be tables. Units that only
     quantization requires are checked later, when the integer model exists.
     """
-    functions = {model.activation} - {"relu"}
-    if isinstance(model, ModelDescription) and model.head_hidden:
-        functions |= {model.head_activation} - {"relu"}
-    needs = {
-        "softmax": True,
-        "b_transpose": True,
-        "norm": model.norm != "none",
-        "activation": bool(functions) and not wide_functions,
-        "rotary": isinstance(model, TextDescription)
-        and (model.gated or model.position == "rotary"),
-        "wide_functions": bool(functions) and wide_functions,
-    }
+    nodes = builder.network(model).all_nodes
+    functions = {node.activation for node in nodes if isinstance(node, network.Linear)}
+    acts = bool(functions - {"", "relu"})
+    needs = _units(nodes, tables=acts and not wide_functions, wide=acts and wide_functions)
     missing = [unit for unit, needed in needs.items() if needed and not config.read(unit)]
     if missing:
         raise InputError(
@@ -212,6 +202,25 @@ def check_described(
             f"which configuration {config.name} leaves out; set "
             f"{' and '.join(f'{unit}=true' for unit in missing)}"
         )
+
+
+def _units(
+    nodes: Sequence[network.Node] | Sequence[Op], *, tables: bool, wide: bool
+) -> dict[str, bool]:
+    """Return whether the nodes of a float or an integer graph need each unit, by its name.
+
+    ``tables`` and ``wide`` are true if there are activation tables and polynomials of INT16 values.
+    """
+    kinds = {type(node).__name__ for node in nodes}
+    attends = "Attention" in kinds
+    return {
+        "softmax": attends,
+        "b_transpose": attends,
+        "norm": "Norm" in kinds,
+        "activation": tables,
+        "rotary": not kinds.isdisjoint(("Rotary", "Gate")),
+        "wide_functions": wide,
+    }
 
 
 def _check_graphs(graphs: Sequence[IntegerGraph], config: Config, places: int) -> None:
@@ -222,16 +231,9 @@ def _check_graphs(graphs: Sequence[IntegerGraph], config: Config, places: int) -
     ops = [op for graph in graphs for op in graph.ops]
     linears = [op for op in ops if isinstance(op, Linear)]
     norms = [op for op in ops if isinstance(op, Norm)]
-    attends = any(isinstance(op, Attention) for op in ops)
-    units = {
-        "softmax": attends,
-        "b_transpose": attends,
-        "norm": bool(norms),
-        "activation": any(op.table is not None for op in linears),
-        "rotary": any(isinstance(op, Rotary | Gate) for op in ops),
-        "wide_functions": any(op.polynomial for op in linears),
-        "wide_operands": any(op.source.wide for op in linears),
-    }
+    tables = any(op.table is not None for op in linears)
+    units = _units(ops, tables=tables, wide=any(op.polynomial for op in linears))
+    units["wide_operands"] = any(op.source.wide for op in linears)
     lengths = {
         "max_k": max(places, *(op.weight.shape[0] for op in linears)),
         "max_row": max(places, *(op.width for op in norms), 0),

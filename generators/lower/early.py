@@ -9,7 +9,6 @@ from celosia.arch.formats import FORMATS, NESTED
 from celosia.arch.isa import RING_SLOTS
 from celosia.arch.rules import RANGES
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph import builder, network
 from celosia.generators.graph.network import Description
@@ -44,7 +43,9 @@ def check_memory(
     Raises :class:`InputError` with a remedy: a larger address range, a weight format with which the
     weights fit, or a smaller model.
     """
-    if isinstance(model, TextDescription) and config.array.weight_depth > RING_SLOTS:
+    attentions = (n for n in builder.network(model).nodes if isinstance(n, network.Attention))
+    caches = any(node.key.home is network.Home.CACHE for node in attentions)
+    if caches and config.array.weight_depth > RING_SLOTS:
         return
     limit = 1 << config.memory.addr_width if memory_bytes is None else memory_bytes
     names = _linear_weights(model)
