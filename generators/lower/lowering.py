@@ -1,12 +1,14 @@
 """The state and helper methods shared by the functions that lower an encoder."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from celosia.arch.config import Config
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.blocks import Blocks, Part, cut, groups
 from celosia.generators.lower.choices import Choices
+from celosia.generators.lower.instructions import Count
 from celosia.generators.lower.moves import load, moved_rows, store
 from celosia.generators.lower.residence import Memory, WeightHome
 from celosia.generators.lower.rules import Rules
@@ -26,6 +28,9 @@ from celosia.generators.program.image import LONGEST_ROW, ImageBuilder, Piece
 
 SPARE_WORDS = 1
 """Parameter words that no operation uses; loops read into them (``program/loops.py``)."""
+
+Move = tuple[Ref, int, Count, int]
+"""Scratchpad place and external address of some rows, their number, and the bytes of each."""
 
 
 class Lowering(Rules):
@@ -98,35 +103,15 @@ class Lowering(Rules):
         if tensor.buffer in self.arriving:
             return
         if self.in_columns(tensor):
-            item.loads += [each for _, each in self._column_loads(tensor, piece)]
+            moves = [move for _, _, move in self._columns(tensor, piece)]
+            item.loads += [load(*move, move[0].buffer, outside=tensor.stride) for move in moves]
             return
-        for place, addr, size, rows in self._runs(tensor, piece):
-            if isinstance(rows, Given):
-                item.loads.append(load(place, addr, rows, tensor.stride, place.buffer))
-                continue
-            whole = -(-size // self.config.mem_bytes) * self.config.mem_bytes
-            self.memory.buffer(place.buffer, whole)
-            for first, m, row_bytes in moved_rows(whole, piece.row_bytes):
-                at = Ref(place.buffer, place.offset + first)
-                define = "" if first else place.buffer
-                item.loads.append(load(at, addr + first, m, row_bytes, define))
+        for move in self._moves(tensor, piece, self.config.mem_bytes):
+            item.loads.append(load(*move, "" if move[0].offset else move[0].buffer))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
-        """Return the instructions that store a tensor as consecutive bytes of external memory.
-
-        The bytes are divided into the longest rows that an instruction can move, so that there are
-        few instructions. However, if the host sets the tensor's number of rows, each moved row is a
-        row of the tensor.
-        """
-        nodes: list[Node] = []
-        for place, addr, size, rows in self._runs(tensor, piece):
-            moved: list[tuple[int, int | Given, int]] = [*moved_rows(size, piece.row_bytes)]
-            if isinstance(rows, Given):
-                moved = [(0, rows, tensor.stride)]
-            for first, m, row_bytes in moved:
-                at = Ref(place.buffer, place.offset + first)
-                nodes.append(store(at, addr + first, m, row_bytes))
-        return nodes
+        """Return the instructions that store a tensor as consecutive bytes of external memory."""
+        return [store(*move) for move in self._moves(tensor, piece)]
 
     def in_columns(self, tensor: Tensor) -> bool:
         """Return whether a tensor's columns are divided into several blocks."""
@@ -143,32 +128,9 @@ class Lowering(Rules):
         """
         if tensor.buffer not in self.arriving:
             return []
-        loads = self._column_loads(tensor, self.arriving[tensor.buffer])
-        return [each for first, each in loads if first == column]
-
-    def _column_loads(self, tensor: Tensor, piece: Piece) -> list[tuple[int, Draft]]:
-        """Return the first column of each block of columns, and its load."""
-        firsts, rows = self.blocks[tensor.buffer].column_marks, self._all_rows(tensor)
-        return [
-            (first, load(place, addr, rows, size, place.buffer, outside=tensor.stride))
-            for first, (place, addr, size, _) in zip(
-                firsts, self._column_blocks(tensor, piece), strict=True
-            )
-        ]
-
-    def _all_rows(self, tensor: Tensor) -> int | Given:
-        """Return the number of a tensor's rows in an inference."""
-        return self.run_rows(0, tensor.rows, tensor.rows)
-
-    def _column_blocks(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int]]:
-        """Return place, external address, bytes of a row and end of each block of columns."""
-        blocks = self.blocks[tensor.buffer]
-        firsts = blocks.column_marks
-        ends = [*firsts[1:], tensor.columns]
-        return [
-            (blocks.place(0, first), piece.addr + first * blocks.size, blocks.stride(first), end)
-            for first, end in zip(firsts, ends, strict=True)
-        ]
+        columns = self._columns(tensor, self.arriving[tensor.buffer])
+        moves = [move for first, _, move in columns if first == column]
+        return [load(*move, move[0].buffer, outside=tensor.stride) for move in moves]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
         """Return a list with the instruction that stores one block of a tensor.
@@ -178,33 +140,37 @@ class Lowering(Rules):
         """
         if tensor.buffer not in self.leaving:
             return []
-        return [
-            store(place, addr, self._all_rows(tensor), row_bytes, tensor.stride)
-            for place, addr, row_bytes, last in self._column_blocks(
-                tensor, self.leaving[tensor.buffer]
-            )
-            if last == end
-        ]
+        columns = self._columns(tensor, self.leaving[tensor.buffer])
+        return [store(*move, tensor.stride) for _, last, move in columns if last == end]
 
-    def _runs(self, tensor: Tensor, piece: Piece) -> list[tuple[Ref, int, int, int | Given]]:
-        """Return scratchpad place, external address, bytes and rows of each block of whole rows.
+    def _columns(self, tensor: Tensor, piece: Piece) -> Iterator[tuple[int, int, Move]]:
+        """Yield first column, end and :data:`Move` of each block of columns."""
+        blocks, rows = self.blocks[tensor.buffer], self.run_rows(0, tensor.rows, tensor.rows)
+        for first, end in pairwise([*blocks.column_marks, tensor.columns]):
+            addr = piece.addr + first * blocks.size
+            yield first, end, (blocks.place(0, first), addr, rows, blocks.stride(first))
 
-        The host counts rows only if each is one that a load or a store can move.
+    def _moves(self, tensor: Tensor, piece: Piece, unit: int = 1) -> Iterator[Move]:
+        """Yield the moves of a tensor in blocks of whole rows.
+
+        The bytes of a block, rounded up to a multiple of ``unit``, are divided into the longest
+        rows that an instruction can move, so that there are few instructions. However, if the host
+        sets the tensor's number of rows, and an instruction can move them, each moved row is a row
+        of the tensor.
         """
-        blocks = self.blocks[tensor.buffer]
-        single = tensor.stride <= LONGEST_ROW and not tensor.stride % self.config.mem_bytes
+        blocks, stride = self.blocks[tensor.buffer], tensor.stride
+        single = tensor.rows > 1 and stride <= LONGEST_ROW and not stride % self.config.mem_bytes
         skipped = self.model.description.sequence - tensor.rows
-        return [
-            (
-                blocks.place(row, 0),
-                piece.addr + row * tensor.stride,
-                m * tensor.stride,
-                self.run_rows(skipped + row, m, skipped + tensor.rows)
-                if single and tensor.rows > 1
-                else m,
-            )
-            for row, m in cut(tensor.rows, blocks.row_marks)
-        ]
+        for row, m in cut(tensor.rows, blocks.row_marks):
+            place, addr = blocks.place(row, 0), piece.addr + row * stride
+            rows = self.run_rows(skipped + row, m, skipped + tensor.rows) if single else m
+            if isinstance(rows, Given):
+                yield place, addr, rows, stride
+                continue
+            size = -(-m * stride // unit) * unit
+            self.memory.buffer(place.buffer, size)
+            for first, count, row_bytes in moved_rows(size, piece.row_bytes):
+                yield place.behind(first), addr + first, count, row_bytes
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
         """Return the instructions of an operation that is computed in parts.

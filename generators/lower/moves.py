@@ -3,7 +3,6 @@
 from celosia.arch.isa import Opcode
 from celosia.generators.lower.instructions import Count, Operands
 from celosia.generators.program.draft import Draft, Given, Ref
-from celosia.generators.program.image import Piece
 
 
 def load(
@@ -29,17 +28,6 @@ def load(
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)
-
-
-def load_piece(
-    target: Ref, piece: Piece, defines: str = "", step: int = 0, *, once: bool = False
-) -> Draft:
-    """Return the LOAD instruction that copies the rows ``piece`` to the scratchpad.
-
-    A :class:`Piece` has the external address, number and size of its rows. The other arguments are
-    as for :func:`load`.
-    """
-    return load(target, piece.addr, piece.m, piece.row_bytes, defines, step, once=once)
 
 
 def store(

@@ -7,7 +7,7 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.generators.lower.instructions import parameters, table, table_bytes
-from celosia.generators.lower.moves import load_piece
+from celosia.generators.lower.moves import load
 from celosia.generators.lower.residence import Memory
 from celosia.generators.program.draft import Item, Node, Ref, arrange
 from celosia.generators.program.image import Bytes, ImageBuilder, Piece
@@ -82,7 +82,8 @@ class Stage:
         """
         self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
         target, defines = Ref(buffer, place), "" if place else buffer
-        loading = load_piece(target, piece, defines, stride, once=once)
+        rows = piece.m, piece.row_bytes
+        loading = load(target, piece.addr, *rows, defines, stride, once=once)
         item.loads.append(replace(loading, plane=plane))
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:

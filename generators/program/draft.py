@@ -201,20 +201,15 @@ def arrange(
                 target = known[number - ahead] if number > ahead else (index, begin)
             placed[target].append((number > ahead, not item.stream, item.loads))
             place += len(item.body)
-    return [
-        [
-            node
-            for at in range(len(body) + 1)
-            for node in (*_loads(placed.get((i, at), ())), *body[at : at + 1])
-        ]
-        for i, body in enumerate(bodies)
-    ]
-
-
-def _loads(placed: Sequence[tuple[bool, bool, list[Draft]]]) -> Iterator[Draft]:
-    """Yield the loads of one place: those of first items and of named streams come first."""
-    for _, _, loads in sorted(placed, key=lambda each: each[:2]):
-        yield from loads
+    arranged = []
+    for index, body in enumerate(bodies):
+        nodes = list[Node]()
+        for at in range(len(body) + 1):
+            for _, _, loads in sorted(placed.get((index, at), ()), key=lambda each: each[:2]):
+                nodes += loads
+            nodes += body[at : at + 1]
+        arranged.append(nodes)
+    return arranged
 
 
 def _is_load(node: Node) -> bool:
