@@ -177,16 +177,10 @@ class Layers(Instructions):
         if self.plan.turning:
             self._bring_turns()
             return
-        if self.texts > 1:
-            for text in range(self.texts):
-                row = self._row("places", of_text(Register.PLACE, text), text, 0)
-                if stays:
-                    target = View(Ref(PAIRS, text * pairs.stride), pairs.stride)
-                    self._copy_pairs(View(row, pairs.stride), target, 1, pairs.stride)
-            return
-        most = (pairs.rows - self.rows) * pairs.stride
-        addr = Given(Register.PLACE, most, pairs.addr)
-        self.stage.add(load(pairs.place, addr, self.m, pairs.stride))
+        target, m = Ref(PAIRS) if stays else pairs.place, self.m if self.texts == 1 else 1
+        for text in range(self.texts):
+            register, place = of_text(Register.PLACE, text), target.behind(text * pairs.stride)
+            self._bring_turn(register, place, m, pairs.stride, pairs.stride)
 
     def _bring_turns(self) -> None:
         """Copy the rotations of the tokens' places to every layer that rotates, or load them.
@@ -211,16 +205,12 @@ class Layers(Instructions):
         most = (pairs.rows - self.rows + self.texts - 1) * pairs.stride
         if self.plan.way.rows_stay:
             source = View(Given(register, most, pairs.place), source_step)
-            self._copy_pairs(source, View(place, step), m, pairs.stride)
+            (word,) = self.params((self.plan.words[PAIRS], 0, 0))
+            work = Work(source, View(place, step), m, pairs.stride // 2, word, Written(PAIRS))
+            self.stage.add(work.requantize(Opcode.MAP, "wide_in", "wide_out", "per_tensor"))
             return
         loading = load(place, Given(register, most, pairs.addr), m, pairs.stride, step=step)
         self.stage.add(replace(loading, operands={**loading.operands, "dram_stride": source_step}))
-
-    def _copy_pairs(self, source: View, target: View, m: int | Given, size: int) -> None:
-        (word,) = self.params((self.plan.words[PAIRS], 0, 0))
-        work = Work(source, target, m, size // 2, word, Written(PAIRS))
-        flags = "wide_in", "wide_out", "per_tensor"
-        self.stage.add(work.requantize(Opcode.MAP, *flags))
 
     def _hidden(self, layers: Sequence[Product]) -> None:
         """Add the hidden layer part by part, each multiplied while the previous one is drained.
@@ -252,36 +242,25 @@ class Layers(Instructions):
         requantization parameters are streamed from external memory, the scores are written there.
         If not, they are written to the buffer ``logits``.
         """
-        if self.plan.way.passing:
-            self._passing_head()
-            return
-        parts = self._head_parts()
+        passing, cols, bodies = self.plan.way.passing, self.config.array.cols, list[list[Node]]()
+        parts = self.plan.head_parts if passing else self._head_parts()
         most = max(count for _, count in parts)
-        for place, (first, count) in enumerate(parts):
-            target = Ref("logits", 2 * first * self.config.array.cols)
-            self._scores(place, first, count, most, target, text)
-
-    def _passing_head(self) -> None:
-        """Add the scores in parts, each stored before the next but one."""
-        parts, cols = self.plan.head_parts, self.config.array.cols
-        most = max(end - first for first, end in parts)
-        bodies = []
-        for begin in range(0, len(parts), STAGES):
-            for place, (first, end) in enumerate(parts[begin : begin + STAGES]):
-                target = Ref(f"logits{place % 2}")
-                self._scores(place, first, end - first, most, target)
-                size = min(2 * (end - first) * cols, self.plan.logits_bytes - 2 * first * cols)
-                addr = self.plan.scores.addr + 2 * first * cols
-                self.stage.add(store(target, addr, 1, size))
-            bodies.append(self.take())
+        for index, (first, count) in enumerate(parts):
+            half, column = index % 2, first * cols
+            acc = self.acc(f"head{half}", most * BANKS) + half
+            target = Ref(f"logits{half}") if passing else Ref("logits", 2 * column)
+            self._scores(first, count, acc, target, text)
+            if not passing:
+                continue
+            size = min(2 * count * cols, self.plan.logits_bytes - 2 * column)
+            self.stage.add(store(target, self.plan.scores.addr + 2 * column, 1, size))
+            if index % STAGES == STAGES - 1 or index == len(parts) - 1:
+                bodies.append(self.take())
         # The last one may have shorter parts.
-        self._nodes += [*repeat(bodies[:-1], 1), *bodies[-1]]
+        self._nodes += [*repeat(bodies[:-1], 1), *bodies[-1]] if passing else []
 
-    def _scores(
-        self, place: int, first: int, count: int, most: int, target: Ref, text: int = 0
-    ) -> None:
-        """Add the scores of some tile columns, at most ``most``, in part number ``place``."""
-        acc = self.acc(f"head{place % 2}", most * BANKS) + place % 2
+    def _scores(self, first: int, count: int, acc: int, target: Ref, text: int) -> None:
+        """Add the scores of some tile columns of a text, whose sums are from ``acc`` on."""
         head = self.plan.head
         row = self.blocks[head.source.buffer].view(text, 0)
         if self.rows > self.texts:

@@ -124,7 +124,7 @@ def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
     if op is plan.head and not plan.cuts.resident:
         # Its products are those of the parts that come.
         upper = replace(op, stored=op.planes[0].stored) if op.planes else op
-        fixed = [0, *(end for _, end in plan.head_parts)] if plan.way.passing else ()
+        fixed = [0, *map(sum, plan.head_parts)] if plan.way.passing else ()
         parts = cuts(upper, slice(0, len(op.weight)), plan.stage.size, plan.config, fixed)
         tiles = -(-op.target.columns // plan.config.array.cols)
         return [*sorted({part.tile for part in parts}), tiles]

@@ -4,7 +4,6 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from celosia.generators.graph.operations import Attention, Convert, Linear
 from celosia.generators.graph.quantized import Decoder, TextGraph
 from celosia.generators.graph.stored import stored_rows
 from celosia.generators.graph.tensors import Rescale, Tensor
-from celosia.generators.lower.blocks import Blocks
+from celosia.generators.lower.blocks import Blocks, cut
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import WORDS_PLACE, Cuts
 from celosia.generators.lower.instructions import rescale_words
@@ -117,9 +116,9 @@ class Plan:
     def head_parts(self) -> list[tuple[int, int]]:
         """Parts of the output head's tile columns, for plans that stream requantization parameters.
 
-        Each part is (first tile column, last tile column + 1). One iteration of a loop computes
-        :data:`STAGES` successive parts of equal size. The remaining parts follow the loop, and may
-        have another size.
+        Each part is (first tile column, count). One iteration of a loop computes :data:`STAGES`
+        successive parts of equal size. The remaining parts follow the loop, and may have another
+        size.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -131,7 +130,7 @@ class Plan:
         whole = units - units % (STAGES * width)
         starts = [*range(0, whole, width)]
         starts += [whole + first for first, _ in split(units - whole, STAGES)]
-        return list(pairwise([*(start * step for start in starts), total]))
+        return cut(total, [start * step for start in starts])
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
         """Add requantization parameters to the plan, and return the location of their words.
@@ -280,5 +279,4 @@ def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
     if rescale.per_tensor:
         return [(0, total)]
     columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]
-    starts = [0, *(np.flatnonzero(np.any(np.diff(columns, axis=0), axis=1)) + 1).tolist(), total]
-    return [(first, end - first) for first, end in pairwise(starts)]
+    return cut(total, (np.flatnonzero(np.any(np.diff(columns, axis=0), axis=1)) + 1).tolist())
