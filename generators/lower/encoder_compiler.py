@@ -20,7 +20,7 @@ from celosia.generators.lower.fitting import again
 from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.rows import pool_bytes
 from celosia.generators.lower.schedule import schedule
-from celosia.generators.lower.search import EncoderTrial
+from celosia.generators.lower.search import PlacedTrial
 from celosia.generators.program.calls import Index, registers
 from celosia.generators.program.draft import Repeat, Written, flatten
 from celosia.generators.program.executable import ENCODE, Fill
@@ -162,7 +162,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     """
     model = batched(quantized, options.batch)
 
-    def scheduled(config: Config, *, search: bool = False) -> EncoderTrial:
+    def scheduled(config: Config, *, search: bool = False) -> PlacedTrial:
         return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
 
     with again(config, scheduled):
@@ -171,7 +171,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 
 
 def compiled_trial(
-    quantized: QuantizedModel, config: Config, trial: EncoderTrial, batch: int
+    quantized: QuantizedModel, config: Config, trial: PlacedTrial, batch: int
 ) -> CompiledModel:
     """Return the compiled encoder with the program of ``trial``.
 

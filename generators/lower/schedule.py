@@ -20,7 +20,7 @@ from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError, Stage
 from celosia.generators.lower.residence import WeightHome, weight_homes
-from celosia.generators.lower.search import AHEAD, EncoderTrial, Search
+from celosia.generators.lower.search import AHEAD, PlacedTrial, Search
 from celosia.generators.lower.weights import (
     PRODUCT_WORDS,
     Held,
@@ -69,7 +69,7 @@ def schedule(
     batch: int = 1,
     sparse: bool = False,
     search: bool = True,
-) -> EncoderTrial:
+) -> PlacedTrial:
     """Return the fastest program found for an encoder, as a trial.
 
     A trial is the program, its addresses and its predicted cycles. ``model`` is for ``batch``
@@ -140,14 +140,14 @@ def _first(
     refusals: list[FitError],
     *,
     search: bool,
-) -> EncoderTrial | None:
+) -> PlacedTrial | None:
     """Return the whole program of the first plan that fits, improved if asked, or None.
 
     Each series of plans has ever smaller loads. The reasons against plans are added to
     ``refusals``.
     """
 
-    def fitting(plan: Choices) -> EncoderTrial:
+    def fitting(plan: Choices) -> PlacedTrial:
         trial = scheduler.try_out(plan)
         # Layers that are not alike may differ in more than the first ones.
         whole = trial if scheduler.alike and search else scheduler.finish(trial)
@@ -166,7 +166,7 @@ def _together(loops: tuple[bool, bool, bool]) -> tuple[int, ...]:
     return TOGETHER_FIRST[:1] if loops[1] or loops[2] else TOGETHER_FIRST
 
 
-def _keeping(scheduler: Search, best: EncoderTrial, *, search: bool) -> EncoderTrial:
+def _keeping(scheduler: Search, best: PlacedTrial, *, search: bool) -> PlacedTrial:
     """Return the trial with weights that stay on the chip, if possible and if no run takes longer.
 
     These runs are those after the first one.
@@ -183,7 +183,7 @@ def _keeping(scheduler: Search, best: EncoderTrial, *, search: bool) -> EncoderT
     return min(kept, key=_later, default=best)
 
 
-def _later(trial: EncoderTrial) -> int:
+def _later(trial: PlacedTrial) -> int:
     """Return the predicted cycles of a later run, including short inputs."""
     return trial.cycles.get(AGAIN, trial.cycles[ENCODE])
 

@@ -35,7 +35,7 @@ WHOLE_EIGHTHS = (5, 6, 8)
 """Sizes of loads in 32nds of a bank if sums use all accumulators."""
 
 
-EncoderTrial: TypeAlias = Trial[Placed]
+PlacedTrial: TypeAlias = Trial[Placed]
 """The program of an encoder's first layers, or the whole one when the search has ended."""
 
 
@@ -53,7 +53,7 @@ class Search:
         same loads without ``reloads`` have fewer words."""
         self.alike = are_alike(model.layers)
         self._lowered: dict[Choices, Lowered] = {}
-        self._tried: dict[tuple[object, ...], EncoderTrial] = {}
+        self._tried: dict[tuple[object, ...], PlacedTrial] = {}
 
     def _lower(self, plan: Choices) -> Lowered:
         choices = plan.unplaced
@@ -81,7 +81,7 @@ class Search:
             return not varied and (refusal.hopeless or not plan.spills)
         return refusal.hopeless and not self.patient
 
-    def try_out(self, plan: Choices) -> EncoderTrial:
+    def try_out(self, plan: Choices) -> PlacedTrial:
         """Return the program of an encoder's first layers with the choices ``plan``.
 
         Each load is placed at most ``plan.ahead`` items (groups of instructions) before its use. If
@@ -105,7 +105,7 @@ class Search:
             self.long += [] if plan.loop_parts or plan.reloads else [plan]
         raise refused[-1]
 
-    def _try_one(self, plan: Choices, lowered: Lowered) -> EncoderTrial:
+    def _try_one(self, plan: Choices, lowered: Lowered) -> PlacedTrial:
         fitting = placed(lowered, plan)
         # Choices with the same cuts give the same buffers.
         shape = (
@@ -120,7 +120,7 @@ class Search:
             self._tried[key] = sample.trial(fitting.addresses)
         return self._tried[key]
 
-    def rebank(self, best: EncoderTrial) -> EncoderTrial:
+    def rebank(self, best: PlacedTrial) -> PlacedTrial:
         """Return the fastest trial found by moving the buffers of ``best`` to other banks.
 
         If the program spills blocks to external memory, ``best`` is returned unchanged.
@@ -160,7 +160,7 @@ class Search:
             axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)], chunks)
         return axes
 
-    def improve(self, best: EncoderTrial) -> EncoderTrial:
+    def improve(self, best: PlacedTrial) -> PlacedTrial:
         """Return the trial with the lowest cost found by changing the choices of ``best``.
 
         The choices are changed one after another. For each choice, every change of :meth:`changes`
@@ -171,7 +171,7 @@ class Search:
             best = fastest(self.try_out, plans, best)
         return best
 
-    def finish(self, best: EncoderTrial) -> EncoderTrial:
+    def finish(self, best: PlacedTrial) -> PlacedTrial:
         """Return the trial ``best`` with the program of all layers instead of the first ones.
 
         Raises :class:`FitError` if the whole program does not fit.
