@@ -25,8 +25,9 @@ def decoder():
 
 def test_every_operation_is_in_one_step_in_order() -> None:
     for ops in (*decoder().layers, decoder().after):
-        walked = [*steps(ops)]
-        assert [step.place for step in walked] == [ops.index(step.op) for step in walked]
+        walked = [*steps(ops, name="layer")]
+        labels = [f"layer.{ops.index(step.op)}" for step in walked]
+        assert [step.label for step in walked] == labels
         assert [id(op) for step in walked for op in (step.op, *step.behind)] == [*map(id, ops)]
 
 

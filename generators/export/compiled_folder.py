@@ -41,12 +41,12 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
     """
     check_links(folder)
     known = read_json(folder / MANIFEST)
-    again = f"compile it again: celosia compile MODEL --out {folder}"
     form, kind = known.get("format", 1), known.get("kind")
     # Decoders of format 1 have all fields of format 2.
     if form != FORMAT and (form, kind) != (1, DECODER):
         raise InputError(
-            f"Folder {folder} has files of form {form!r}, and form {FORMAT} is read; {again}"
+            f"Folder {folder} has files of form {form!r}, and form {FORMAT} is read; compile it "
+            f"again: celosia compile MODEL --out {folder}"
         )
     try:
         if known["kind"] == ENCODER:
@@ -55,10 +55,7 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(
-            f"Folder {folder} is not as celosia compile writes it ({reason}); {again}"
-        ) from error
+        raise _damaged(folder, f"{type(error).__name__}: {error}") from error
 
 
 def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
@@ -73,12 +70,20 @@ def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str,
     return code, tokenizer, dict(known["made"])
 
 
+def _damaged(folder: Path, reason: str) -> InputError:
+    """Return the error for a folder that is not as the compiler wrote it."""
+    return InputError(
+        f"Folder {folder} is not as celosia compile writes it ({reason}); compile it again: "
+        f"celosia compile MODEL --out {folder}"
+    )
+
+
 def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that all programs have."""
     config: Config = load(str(folder / CONFIG))
     size, most = int(known["memory_bytes"]), 1 << config.memory.addr_width
     if not 0 < size <= most:
-        raise ValueError(f"memory_bytes is {size}, not from 1 to {most}")
+        raise _damaged(folder, f"memory_bytes is {size}, not from 1 to {most}")
     return {
         "config": config.replace(name=known["configuration"]["name"]),
         "words": _words(folder / PROGRAM, known["program"]["words"]),
@@ -98,9 +103,9 @@ def _encoder(folder: Path, known: dict[str, Any]) -> EncoderHost:
     for name, tensor in (("input", entry), ("output", result)):
         addr = int(known[name]["addr"])
         if addr < 0 or not 0 < tensor.rows * tensor.stride <= common["memory_bytes"] - addr:
-            raise ValueError(f"{name} is outside of memory_bytes")
+            raise _damaged(folder, f"{name} is outside of memory_bytes")
     if not 1 <= batch <= entry.rows:
-        raise ValueError(f"batch is {batch}")
+        raise _damaged(folder, f"batch is {batch}, not from 1 to {entry.rows}")
     return EncoderHost(
         **common,
         input=entry,

@@ -63,7 +63,7 @@ class Calibration:
     sources: tuple[int, ...] = ()
     """Tokens of the source of each of these texts, whose rows are [all of them, columns]."""
     policy: Policy = RANGES
-    """How scales follow from these values."""
+    """The rules by which scales follow from these values."""
 
     def values(self, name: str) -> Floats:
         """Return the values that a tensor's scale must represent.
