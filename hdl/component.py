@@ -72,10 +72,11 @@ class Component(wiring.Component):
         if "elaborate" in vars(cls):
             cls.elaborate = _ask(cls.elaborate)
 
-    def __init__(self, signature=None):
+    def __init__(self, signature=None, *, src_loc_at=0):
         for name in getattr(signature, "members", signature or {}):
             vars(self).pop(name, None)
-        super().__init__(signature)
+        # The source line of a port is that of the subclass.
+        super().__init__(signature, src_loc_at=src_loc_at + 1)
 
     def circuit(self, m: Module) -> None:
         """Add the statements and submodules of the component to ``m``."""

@@ -9,6 +9,7 @@ import pytest
 from celosia.cli.campaign_options import Runner
 from celosia.generators.campaign.case import Case, Outcome
 from celosia.tb.models import whole_model
+from celosia.tb.verify import random_programs
 from celosia.tb.verify.fuzz import graphs, lines, models, programs, traces
 from tests.support.longer import longer
 
@@ -131,7 +132,7 @@ def test_programs_are_broken_in_many_ways() -> None:
     """Most are refused, for many reasons, and none loops for long."""
     config = programs.PRESETS["tiny"]
     rng = np.random.default_rng(0)
-    program = programs.random_program(config, rng, 4, alone=True)
+    program = random_programs.random_program(config, rng, 4, alone=True)
     assert programs._golden(program, program.words, config)[0] == ""
     broken = [programs._broken(program.words, rng) for _ in range(30)]
     reasons = {programs._golden(program, words, config)[0].partition(" ")[0] for words in broken}

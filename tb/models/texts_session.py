@@ -45,12 +45,12 @@ class TextsSession(TextSession):
             before if token is None else token
             for before, token in zip(self._last, tokens, strict=True)
         ]
-        step, scores = self.program.runs(positions, self._last, bits=self.bits)
+        step, *scores = self.program.runs(positions, self._last, bits=self.bits)
         self.turns.append(self._start(step))
         chosen: list[int | None] = []
         for text, token in enumerate(tokens):
             if text:
-                self.turns[-1].add(self._start(scores))
+                self.turns[-1].add(self._start(scores[text - 1]))
             chosen.append(None)
             if token is not None:
                 self._decoded = self._caches[text]
