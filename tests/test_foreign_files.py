@@ -17,8 +17,7 @@ from celosia.arch.files import check_links
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
 from celosia.cli.output import plain, predictions_table, report
-from celosia.generators.export import c_model, c_text
-from celosia.generators.export.c_source import comment, identifier
+from celosia.generators.export.c_source import Samples, comment, identifier, model_files
 from celosia.generators.export.compiled_folder import load_compiled_text
 from celosia.generators.export.manifest import DECODER, FORMAT
 from celosia.generators.frontend.hugging_face_folder import Folder
@@ -150,20 +149,12 @@ def test_a_name_is_no_code_in_a_comment_or_an_identifier() -> None:
     assert len(identifier("x" * 300)) == 64
 
 
-def test_headers_of_models_have_names_in_comments_alone() -> None:
-    tensor = SimpleNamespace(rows=1, columns=1, wide=False)
-    compiled = SimpleNamespace(
-        graph=SimpleNamespace(description=SimpleNamespace(name=NASTY)),
-        config=SimpleNamespace(name=NASTY),
-        input=tensor,
-        output=tensor,
-    )
-    first, *others = c_model._header(compiled, identifier(NASTY), 1).splitlines()
-    assert (first.count("*/"), first[-2:], first.count("/*")) == (1, "*/", 1)
-    assert not any("constructor))" in line for line in others)
-    samples = SimpleNamespace(sizes="", declared="")
-    program = SimpleNamespace(name=NASTY, config=compiled.config)
-    first, *others = c_text._header(program, identifier(NASTY), "x", samples).splitlines()
+@pytest.mark.parametrize("module", ["celosia", "celosia_text"])
+def test_headers_of_models_have_names_in_comments_alone(module: str) -> None:
+    config = SimpleNamespace(name=NASTY, control=PRESETS["tiny"].control)
+    code = SimpleNamespace(name=NASTY, config=config, words=[0])
+    files = model_files(code, [module], [], [], Samples("", "", []))
+    first, *others = files[f"{identifier(NASTY)}_model.h"].splitlines()
     assert (first.count("*/"), first[-2:], first.count("/*")) == (1, "*/", 1)
     assert not any("constructor))" in line for line in others)
 
