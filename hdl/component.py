@@ -52,13 +52,13 @@ def _store(construct: Callable) -> Callable:
 class Component(wiring.Component):
     """A component that may become a separate module, shared by equal instances.
 
-    A subclass adds its circuit to a module in its method ``circuit``. Amaranth elaborates the
-    component like any other, unless the platform is a :class:`Placer`. Then the placer decides
-    whether the component becomes a separate module. A subclass must follow these rules. It
-    communicates through its ports only. It uses the clock domain ``sync`` and domains derived from
-    ``sync``. Its circuit depends only on its attributes. If it needs a separate reset or enable, it
-    has a port for it, because ``ResetInserter`` and ``EnableInserter`` have no effect inside a
-    module made by a placer.
+    A subclass adds its statements and submodules to the module ``m`` in its method ``circuit(m)``,
+    or has a method ``elaborate`` in place of it. Amaranth elaborates the component like any other,
+    unless the platform is a :class:`Placer`. Then the placer decides whether the component becomes
+    a separate module. A subclass must follow these rules. It communicates through its ports only.
+    It uses the clock domain ``sync`` and domains derived from ``sync``. Its circuit depends only on
+    its attributes. If it needs a separate reset or enable, it has a port for it, because
+    ``ResetInserter`` and ``EnableInserter`` have no effect inside a module made by a placer.
 
     The arguments of a subclass's constructor are attributes with the same names from its first line
     on. If a port has the name of an argument, the attribute is the port.
@@ -77,10 +77,6 @@ class Component(wiring.Component):
             vars(self).pop(name, None)
         # The source line of a port is that of the subclass.
         super().__init__(signature, src_loc_at=src_loc_at + 1)
-
-    def circuit(self, m: Module) -> None:
-        """Add the statements and submodules of the component to ``m``."""
-        raise NotImplementedError(f"{type(self).__name__} has no method circuit")
 
     @_ask
     def elaborate(self, _platform):

@@ -46,7 +46,7 @@ extern const uint32_t *const {name}_sample_tokens[{texts}];
 extern const uint32_t {name}_sample_given[{texts}], {name}_sample_counts[{texts}];
 """
     own = [f"tokens_{text}" for text in range(len(samples))]
-    given, counts = zip(*((sample.given, len(sample.tokens)) for sample in samples), strict=True)
+    lengths, counts = zip(*((sample.given, len(sample.tokens)) for sample in samples), strict=True)
     defined = [
         *(
             line
@@ -54,7 +54,7 @@ extern const uint32_t {name}_sample_given[{texts}], {name}_sample_counts[{texts}
             for line in array(f"static const uint32_t {which}", map(str, sample.tokens))
         ),
         f"const uint32_t *const {name}_sample_tokens[{texts}] = {initializer(own)};",
-        f"const uint32_t {name}_sample_given[{texts}] = {initializer(given)};",
+        f"const uint32_t {name}_sample_given[{texts}] = {initializer(lengths)};",
         f"const uint32_t {name}_sample_counts[{texts}] = {initializer(counts)};",
         "",
     ]

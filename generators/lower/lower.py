@@ -1,6 +1,6 @@
 """Lowering of an encoder: its operations are cut into parts that fit the memories."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -173,7 +173,11 @@ class _Sections(Lowering):
         self.stage.items.append(lower_attention(self, step.label, step.op))
         self._early = False
 
-    def lower_pool(self, step: Step) -> None:
+    def rules(self) -> dict[type[Op], Callable[[Step], None]]:
+        """Return the function that adds a step's items, by the type of the step's operation."""
+        return super().rules() | {Pool: self._lower_pool}
+
+    def _lower_pool(self, step: Step) -> None:
         """Add the item of the mean over rows."""
         assert isinstance(step.op, Pool)
         self.stage.items.append(lower_pool(self, step.label, step.op))

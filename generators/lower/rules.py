@@ -12,7 +12,6 @@ from celosia.generators.graph.operations import (
     Linear,
     Norm,
     Op,
-    Pool,
     Rotary,
 )
 from celosia.generators.graph.tensors import Rescale, Tensor
@@ -81,17 +80,20 @@ class Rules(ABC):
         They are lowered in steps. A :class:`Step` is an operation with the rowwise operations after
         it. The labels of the steps begin with the section's ``name``.
         """
-        rules: Mapping[type[Op], Callable[[Step], None]] = {
-            Attention: self.lower_attention,
-            Convert: self.lower_rowwise,
-            Linear: self.lower_linear,
-            Norm: self.lower_rowwise,
-            Pool: self.lower_pool,
-        }
+        rules = self.rules()
         for step in steps(ops, self.fits, name):
             # The first write to each buffer replaces the old content.
             self._written.clear()
             rules[type(step.op)](step)
+
+    def rules(self) -> dict[type[Op], Callable[[Step], None]]:
+        """Return the function that lowers a step, by the type of the step's operation."""
+        return {
+            Attention: self.lower_attention,
+            Convert: self.lower_rowwise,
+            Linear: self.lower_linear,
+            Norm: self.lower_rowwise,
+        }
 
     @abstractmethod
     def lower_linear(self, step: Step) -> None:
@@ -104,10 +106,6 @@ class Rules(ABC):
     @abstractmethod
     def lower_rowwise(self, step: Step) -> None:
         """Lower norms and conversions that directly follow no product."""
-
-    def lower_pool(self, step: Step) -> None:
-        """Lower the mean over rows; a subclass may lack this rule."""
-        raise NotImplementedError(step.label)
 
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with the address that its weights have on the chip.

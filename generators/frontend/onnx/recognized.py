@@ -70,7 +70,7 @@ def _read_encoder(graph: Graph) -> tuple[Encoder, dict[str, Value]]:
     if first is not None:
         return first, values
     others: list[UnsupportedError] = []
-    # Of all values behind the blocks, the last that is understood; the host does the rest.
+    # The last value after the blocks that is understood; the host computes what follows it.
     for node in reversed(graph.needed({graph.output}, set())):
         for name in node.output:
             if name and _host_can(graph, values, name):
