@@ -38,9 +38,18 @@ def _encoder(weights: Weights, **options) -> tuple[CompiledModel, Parting]:
     return compiled, compiled.parting(weights, inputs)
 
 
-def _decoder(weights: Weights) -> Parting:
+def _decoder(weights: Weights, form: str = "int8") -> Parting:
     source = replace(load_text("tales"), weights=weights)
-    return source.calibrate(None, Quantization(texts=2, length=8))[1]
+    return source.calibrate(None, Quantization(texts=2, length=8, weights=form))[1]
+
+
+def _narrow(weights: Weights) -> Parting:
+    """Return the result of :func:`_decoder` with weights of four bits."""
+    return _decoder(weights, form="int4")
+
+
+def _uneven(values: np.ndarray) -> None:
+    values *= 2.0 ** np.linspace(-30, 10, len(values))[:, None]
 
 
 @pytest.mark.parametrize(
@@ -88,22 +97,28 @@ def _decoder(weights: Weights) -> Parting:
             r"inputs, which 32-bit floats do not hold: weights before it are too large",
         ),
         (
-            _decoder,
+            _narrow,
             "tales",
             "layers.1.query.weight",
-            lambda values: values.__imul__(2.0 ** np.linspace(-30, 10, len(values))[:, None]),
-            r"Layer layers\.1\.query of model tales cannot be requantized: its output's step "
-            r"\S+ is too small beside its products' \S+",
+            _uneven,
+            r"Layer layers\.1\.query of model tales cannot be requantized: its bias is \S+ of its "
+            r"products' steps of \S+ or more; store its weights in int8 \(--quantize "
+            r"weights=int8\), whose steps fit biases",
         ),
     ],
 )
 def test_the_tensor_is_named(run, model: str, name: str, change: Callable, sentence: str) -> None:
-    source = load_text(model) if run is _decoder else load_source(model)
+    source = load_source(model) if run is _encoder else load_text(model)
     with (
         pytest.raises(InputError, match=f"^{sentence}$"),
         warnings.catch_warnings(action="error"),
     ):
         run(_changed(source.weights, name, change))
+
+
+def test_steps_of_int8_fit_large_biases() -> None:
+    weights = _changed(load_text("tales").weights, "layers.1.query.weight", _uneven)
+    assert _decoder(weights).warning == ""
 
 
 def test_columns_of_very_different_sizes_are_warned_of() -> None:

@@ -153,8 +153,8 @@ def test_an_output_without_weights_has_its_bias_in_its_own_steps() -> None:
 def test_a_bias_beyond_32_bits_is_refused(name: str) -> None:
     weights = weights_of(GPT)
     weights[f"{name}.bias"][3] = 1e9
-    sentence = re.escape(f"Layer {name} of model gpt cannot be requantized: its output's step ")
-    with pytest.raises(InputError, match=f"^{sentence}\\S+ is too small beside its products' "):
+    sentence = re.escape(f"Layer {name} of model gpt cannot be requantized: its bias is ")
+    with pytest.raises(InputError, match=f"^{sentence}\\S+ of its products' steps of "):
         quantized(GPT, weights, weights="int4")
 
 

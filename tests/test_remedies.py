@@ -228,7 +228,7 @@ def test_a_language_model_runs_with_celosia_run(celosia, decoder: Path, tmp_path
 
 def test_parts_that_a_language_model_needs(tmp_path: Path) -> None:
     path = language_model(tmp_path / "model.onnx", 20, whole=False)
-    words = "; export a decoder like GPT-2, with all of its parts from token numbers to a score "
+    words = "; export a decoder like GPT-2 with all of its layers, from token numbers to one score "
     with refused(words):
         load_text(str(path))
     with refused(words):

@@ -274,14 +274,22 @@ class Quantizer(Generic[D]):
         half = 1 << (source.width - 1)
         reach = max(source.zero + half, half - 1 - source.zero)
         bound = np.abs(weight).sum(axis=0) * reach + np.abs(rescale.bias)
-        wrong = np.flatnonzero(bound << np.maximum(rescale.shift, 0) >= 1 << 31)
-        if wrong.size:
-            fine = np.broadcast_to(out, bound.shape)[wrong[0]]
-            raise InputError(
-                f"Layer {node.weight.removesuffix('.weight')} of model {self.model.name} cannot be "
-                f"requantized: its output's step {fine:.3g} is too small beside its products' "
-                f"{steps[wrong[0]]:.3g}"
+        shifts = np.maximum(rescale.shift, 0)
+        wrong = np.flatnonzero(bound << shifts >= 1 << 31)
+        if not wrong.size:
+            return
+        first = wrong[0]
+        step, fine = f"{steps[first]:.3g}", np.broadcast_to(out, bound.shape)[first]
+        reason = f"its output's step {fine:.3g} is too small beside its products' {step}"
+        if not shifts[first]:
+            reason = (
+                f"its bias is {abs(rescale.bias[first]):,} of its products' steps of {step} or "
+                f"more; store its weights in int8 (--quantize weights=int8), whose steps fit biases"
             )
+        raise InputError(
+            f"Layer {node.weight.removesuffix('.weight')} of model {self.model.name} cannot be "
+            f"requantized: {reason}"
+        )
 
     def _norm(self, node: network.Norm) -> Norm:
         source, target = self._ends(node)
