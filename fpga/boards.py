@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from amaranth.build import Attrs, DiffPairs, Pins, Resource, ResourceError, Subsignal
+from amaranth.build import Attrs, Pins, Resource, Subsignal
 from amaranth.utils import exact_log2
 
 from celosia.arch.config import Config
@@ -20,6 +20,7 @@ from celosia.arch.records import Memory
 from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
 from celosia.arch.sdram import SdramChip
 from celosia.arch.tables import read_table
+from celosia.fpga.board_pins import Pin, has_resource, memory_pins, pins_of, signals_of
 from celosia.fpga.ddr3.core import Ddr3
 from celosia.fpga.devices import DEVICES, Device
 
@@ -33,15 +34,6 @@ LINKS = {"uart": (("rx",), ("tx",)), "spi": (("sck", "cs_n", "copi"), ("cipo",))
 SPI = ("cs_n", "copi", "cipo", "sck")
 """Lines of an SPI link, in the order of a Pmod of type 2 (Digilent, Pmod Interface Specification).
 """
-
-
-@dataclass(frozen=True)
-class Pin:
-    """A pin of a device: its name, whether the signal is active low, and electrical attributes."""
-
-    name: str
-    inverted: bool
-    attributes: Mapping[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +126,7 @@ class _Entry:
         """Return the board's platform, with its serial port."""
         module, _, name = self.platform.partition(".")
         platform = getattr(importlib.import_module(f"amaranth_boards.{module}"), name)()
-        if self.uart and not _has(platform, "uart"):
+        if self.uart and not has_resource(platform, "uart"):
             parts = [
                 Subsignal(part, Pins(self.uart[part], dir=direction))
                 for part, direction in (("rx", "i"), ("tx", "o"))
@@ -169,8 +161,8 @@ def get_board(name: str, link: str = "uart") -> Board:
     clock = platform.resources[platform.default_clk, 0]
     check_link(link)
     uart = platform.resources["uart", 0]
-    serial = {part: _pins(uart, part)[0] for part in ("rx", "tx")}
-    pins = {"clk": _pins(clock, "")[0]}
+    serial = {part: pins_of(uart, part)[0] for part in ("rx", "tx")}
+    pins = {"clk": pins_of(clock)[0]}
     if link == "uart":
         pins |= serial
     else:
@@ -188,7 +180,7 @@ def get_board(name: str, link: str = "uart") -> Board:
     leds = [
         pin
         for name_of_led, number, part in _led_parts(entry)
-        for pin in _pins(platform.resources[name_of_led, number], part)
+        for pin in pins_of(platform.resources[name_of_led, number], part)
     ]
     pins |= dict(zip(LEDS, leds, strict=False))
     base = PRESETS[entry.preset]
@@ -237,7 +229,7 @@ def _led_parts(entry: _Entry) -> Iterator[tuple[str, int, str]]:
             yield name, number, part
 
 
-_SDRAM_PARTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "we": "we_n"}
+_SDRAM_PORTS = {"clk_en": "cke", "cs": "cs_n", "ras": "ras_n", "cas": "cas_n", "we": "we_n"}
 """Dictionary from amaranth-boards' names of SDRAM pins to the project's names, if they differ."""
 
 
@@ -261,13 +253,7 @@ def with_sdram(board: Board) -> Board:
         kinds = "SDRAM, DDR3 or PSRAM"
         raise InputError(f"Board {board.name} has no {kinds} that is supported; {able} have")
     chip, resource = SDRAM_CHIPS[entry.sdram], entry.resources().resources["sdram", 0]
-    pins = dict(board.pins)
-    for part in resource.ios:
-        if isinstance(part, Subsignal):
-            wired_pins = _pins(resource, part.name)
-            name = f"sdram_{_SDRAM_PARTS.get(part.name, part.name)}"
-            wide = part.name in ("a", "ba", "dq", "dqm")
-            pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(wired_pins)}
+    pins = {**board.pins, **memory_pins(resource, _SDRAM_PORTS, ("a", "ba", "dq", "dqm"), {})}
     return replace(board, sdram=chip, pins=pins, **_offchip(board, entry, chip.size))
 
 
@@ -297,7 +283,7 @@ def _with_psram(board: Board, entry: _Entry) -> Board:
     return replace(board, psram=chip, pins=pins, **_offchip(board, entry, chip.size))
 
 
-_DDR3_PARTS = {"rst": "reset_n", "clk": "clk_p", "clk_en": "cke", "dqs": "dqs_p"} | {
+_DDR3_PORTS = {"rst": "reset_n", "clk": "clk_p", "clk_en": "cke", "dqs": "dqs_p"} | {
     part: f"{part}_n" for part in ("cs", "ras", "cas", "we")
 }
 """Dictionary from amaranth-boards' names of DDR3 pins to LiteDRAM's names, if they differ. For a
@@ -312,24 +298,15 @@ def _with_ddr3(board: Board, entry: _Entry) -> Board:
     wired = dict(entry.ddr3)
     others = wired.pop("pins", {})
     platform = entry.resources()
-    resource = platform.resources["ddr3", 0]
-    pins = dict(board.pins)
-    for part in _parts(resource):
-        wired_pins = _pins(resource, part.name)
-        if part.name in others:
-            wired_pins = [
-                replace(pin, name=other)
-                for pin, other in zip(wired_pins, others[part.name], strict=True)
-            ]
-        name = f"ddr3_{_DDR3_PARTS.get(part.name, part.name)}"
-        wide = part.name in ("a", "ba", "dq", "dqs", "dm")
-        pins |= {f"{name}[{bit}]" if wide else name: pin for bit, pin in enumerate(wired_pins)}
+    buses = ("a", "ba", "dq", "dqs", "dm")
+    wires = memory_pins(platform.resources["ddr3", 0], _DDR3_PORTS, buses, others)
+    pins = {**board.pins, **wires}
     held = {"high": 0, "low": 0}
-    if _has(platform, "ddr3_pseudo_power"):
+    if has_resource(platform, "ddr3_pseudo_power"):
         power = platform.resources["ddr3_pseudo_power", 0]
-        for part in _parts(power):
-            level = _HELD[part.name]
-            for pin in _pins(power, part.name):
+        for signal in signals_of(power):
+            level = _HELD[signal]
+            for pin in pins_of(power, signal):
                 pins[f"ddr3_{level}[{held[level]}]"] = pin
                 held[level] += 1
     chip = DDR3_CHIPS[wired.pop("chip")]
@@ -354,9 +331,9 @@ def with_flash(board: Board, kind: str) -> Board:
         raise InputError(f"An image in the flash needs the serial line, not link {board.link}")
     entry, lanes = _ENTRIES[board.name], FLASHES[kind]
     platform = entry.resources()
-    single = "spi_flash" if _has(platform, "spi_flash") else "spi_flash_1x"
+    single = "spi_flash" if has_resource(platform, "spi_flash") else "spi_flash_1x"
     resource = platform.resources[single, 0]
-    parts = {part.name: _pins(resource, part.name)[0] for part in _parts(resource)}
+    parts = {signal: pins_of(resource, signal)[0] for signal in signals_of(resource)}
     lines = {"cs_n": parts["cs"], "sck": parts.get("clk"), "wp_n": parts.get("wp")}
     lines |= {"hold_n": parts.get("hold"), "copi": parts["copi"], "cipo": parts["cipo"]}
     if board.name in _SWAPPED:
@@ -392,32 +369,3 @@ def board_configs() -> Iterator[Config]:
 def check_link(link: str) -> None:
     """Raise :class:`InputError` if a host link is neither ``uart`` nor ``spi``."""
     check_known("link", link, LINKS)
-
-
-def _has(platform: Any, name: str) -> bool:
-    try:
-        platform.lookup(name)
-    except ResourceError:
-        return False
-    return True
-
-
-def _parts(resource: Resource) -> list[Subsignal]:
-    return [part for part in resource.ios if isinstance(part, Subsignal)]
-
-
-def _pins(resource: Resource, part: str) -> list[Pin]:
-    """Return the pins of a resource, or of one of its parts; the first pin of a pair."""
-    attributes = dict(resource.attrs)
-    for io in resource.ios:
-        if isinstance(io, Subsignal) and io.name == part:
-            attributes |= dict(io.attrs)
-            io = io.ios[0]
-        if isinstance(io, DiffPairs):
-            io = io.p
-        if isinstance(io, Pins):
-            return [
-                Pin(pin, io.invert, {key: str(value) for key, value in attributes.items()})
-                for pin in io.map_names({}, resource)
-            ]
-    raise KeyError(part)

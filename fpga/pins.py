@@ -2,7 +2,8 @@
 
 from amaranth.hdl import Shape
 
-from celosia.fpga.boards import LEDS, LINKS, Board, Pin
+from celosia.fpga.board_pins import Pin
+from celosia.fpga.boards import LEDS, LINKS, Board
 from celosia.fpga.ddr3.around import core_instance, core_wires
 from celosia.fpga.ddr3.core import Ddr3
 from celosia.fpga.pll import Pll

@@ -1,0 +1,71 @@
+"""Pins of a board's parts, from the resources of its platform in amaranth-boards."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amaranth.build import DiffPairs, Pins, Resource, ResourceError, Subsignal
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A pin of a device: its name, whether the signal is active low, and electrical attributes."""
+
+    name: str
+    inverted: bool
+    attributes: Mapping[str, str]
+
+
+def has_resource(platform: Any, name: str) -> bool:
+    """Return whether a platform has the resource ``name`` with number 0."""
+    try:
+        platform.lookup(name)
+    except ResourceError:
+        return False
+    return True
+
+
+def signals_of(resource: Resource) -> list[str]:
+    """Return the names of a resource's signals; a resource that is one signal has no names."""
+    return [part.name for part in resource.ios if isinstance(part, Subsignal)]
+
+
+def pins_of(resource: Resource, signal: str = "") -> list[Pin]:
+    """Return the pins of a resource, or of one of its signals; the positive pin of a pair.
+
+    Raises :class:`KeyError` if the resource has no such signal.
+    """
+    attributes = dict(resource.attrs)
+    for io in resource.ios:
+        if isinstance(io, Subsignal) and io.name == signal:
+            attributes |= dict(io.attrs)
+            io = io.ios[0]
+        if isinstance(io, DiffPairs):
+            io = io.p
+        if isinstance(io, Pins):
+            return [
+                Pin(pin, io.invert, {key: str(value) for key, value in attributes.items()})
+                for pin in io.map_names({}, resource)
+            ]
+    raise KeyError(signal)
+
+
+def memory_pins(
+    resource: Resource,
+    ports: Mapping[str, str],
+    buses: Sequence[str],
+    moved: Mapping[str, Sequence[str]],
+) -> dict[str, Pin]:
+    """Return a dictionary from each port of a memory chip's controller to its pin.
+
+    A port's name is the resource's name, an underscore, and the signal's name. ``ports`` is a
+    dictionary from signals to other names for their ports. Ports of the signals ``buses`` have
+    an index. ``moved`` is a dictionary from signals to names of pins that replace the resource's.
+    """
+    pins = {}
+    for signal in signals_of(resource):
+        port, wired = f"{resource.name}_{ports.get(signal, signal)}", pins_of(resource, signal)
+        names = moved.get(signal, [pin.name for pin in wired])
+        for bit, (pin, name) in enumerate(zip(wired, names, strict=True)):
+            pins[f"{port}[{bit}]" if signal in buses else port] = replace(pin, name=name)
+    return pins
