@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 # As many processes as cores: threads of a small product would wait for each other.
 export OPENBLAS_NUM_THREADS ?= 1
+# Modules are compiled once, not in each process of a bench or command.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup demo check test test-long docs prove lint train clean
 

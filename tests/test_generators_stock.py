@@ -12,12 +12,13 @@ from amaranth.back import rtlil, verilog
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
 from celosia.generators.verilog.units import UNITS, make_unit
-from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.machine import machine_component
+from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import environment, missing_tools
+from tests.support.configurations import SMALLEST
 
-MARKS = {name: [pytest.mark.long] for name in ("small", "medium", "wide", "story", "story_85f")}
-"""Presets that Amaranth alone, which converts each of their instances, takes up to a minute for."""
+MACHINES = {"micro": PRESETS["micro"], "smallest": SMALLEST}
+"""A machine of each kind, small: Amaranth alone converts each instance."""
 
 
 @pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "accelerator"])
@@ -26,24 +27,18 @@ def test_amaranth_converts_each_unit(unit: str) -> None:
     assert text.count("\nmodule \\top") >= 1
 
 
-@pytest.mark.parametrize("name", ["micro", "tiny"])
+@pytest.mark.parametrize("name", MACHINES)
 def test_amaranth_writes_the_verilog_of_an_accelerator(name: str) -> None:
-    text = verilog.convert(machine_component(PRESETS[name]), name="accelerator", emit_src=False)
+    text = verilog.convert(machine_component(MACHINES[name]), name="accelerator", emit_src=False)
     (ports,) = re.findall(r"^module accelerator\(([^)]*)\);", text, re.MULTILINE)
-    own = to_verilog(machine_component(PRESETS[name]), "accelerator")
+    own = kept_verilog(machine_component(MACHINES[name]), "accelerator")
     (header,) = re.findall(r"^module accelerator \(\n(.*?)^\);", own, re.MULTILINE | re.DOTALL)
     declared = re.findall(r"^  (?:input|output) .*?(\w+),?$", header, re.MULTILINE)
     assert sorted(ports.replace(",", " ").split()) == sorted(declared)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=MARKS.get(name, []))
-        for name in PRESETS
-        if name not in ("micro", "tiny")
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "micro"])
 def test_amaranth_converts_each_preset(name: str) -> None:
     assert "module \\top\n" in rtlil.convert(machine_component(PRESETS[name]), emit_src=False)
 
@@ -54,8 +49,10 @@ def test_a_conversion_warns_of_nothing() -> None:
         "from amaranth.back import rtlil\n"
         "from celosia.arch.presets import load\n"
         "from celosia.hdl.machine import machine_component\n"
-        "for changes in ([], ['lanes=2', 'registered=true', 'array=tree', 'rotary=true']):\n"
-        "    rtlil.convert(machine_component(load('tiny', changes)), emit_src=False)\n"
+        "changes = ['lanes=2', 'registered=true', 'array=tree', 'rotary=true']\n"
+        "for config in (load('odd', []), load('tiny', changes)):\n"
+        "    text = rtlil.convert(machine_component(config), emit_src=False)\n"
+        "    assert 'module \\\\top\\n' in text\n"
     )
     command = [sys.executable, "-W", "always", "-c", program]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

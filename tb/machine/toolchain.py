@@ -185,7 +185,7 @@ class Runtime:
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
     _HEADER = "runtime.h"
     _INCLUDES = '#include "verilated.h"\n'
-    _LARGEST = 1_000_000  # characters of Verilog whose C++ is compiled in one piece
+    _LARGEST = 2_000_000  # characters of Verilog whose C++ is compiled in one piece
 
     def __init__(self, *options: str, make: Sequence[str] = COMPILER_OPTIONS):
         self._make = make
