@@ -64,6 +64,26 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Softmax:
+    """Rows of one or more heads that one softmax takes."""
+
+    rows: Sequence[Rows]
+    flags: tuple[str, ...] = ()
+    """Flags of the instruction."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The schedule of some heads' probabilities."""
+
+    order: Sequence[Rows | Softmax | Callable[[], None]]
+    """Rows whose scores are multiplied, softmaxes of these scores, and functions that add other
+    instructions, in the order of the program."""
+    total: int
+    """Rows of scores in their place."""
+
+
+@dataclass(frozen=True)
 class Attended:
     """The keys or the values of all key heads."""
 
@@ -112,6 +132,8 @@ class Layout:
     """True if rows of other contexts, each another head's, are drained together."""
     seen: Count | None = None
     """Number of keys; None if each run has a key for each of its rows."""
+    sums: str = "scores"
+    """First part of the name of the sums of scores."""
     row: int = 0
     """Row of the first row in the buffers of queries and contexts."""
     factor: int = 0

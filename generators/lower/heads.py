@@ -6,7 +6,7 @@ from functools import partial
 
 from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Attention
-from celosia.generators.lower.attention import Attended, Layout, Rows, Steps
+from celosia.generators.lower.attention import Attended, Layout, Rows, Softmax, Step, Steps
 from celosia.generators.lower.blocks import Part, cut, groups, parts
 from celosia.generators.lower.instructions import Count, View, Work, factored, product
 from celosia.generators.lower.plan import context_of, runs
@@ -19,7 +19,7 @@ from celosia.generators.program.layout import aligned
 class Heads:
     """Makes the instructions of an attention's heads.
 
-    A subclass chooses the rows that are processed together, and the order of steps.
+    A subclass chooses the layout, and the rows that are processed together.
     """
 
     def __init__(self, rules: Rules, op: Attention, layout: Layout):
@@ -52,37 +52,44 @@ class Heads:
             for begin in range(0, len(units), size)
         ]
         ahead: Steps = [
-            partial(self.probabilities, step, after, begins=step is steps[0])
+            partial(self.probabilities, ordered(step), after, begins=step is steps[0])
             for step, after in zip(steps, [*steps[1:], ()], strict=True)
         ]
         return ahead, [partial(self.contexts, step) for step in steps]
 
     def probabilities(
-        self, step: Sequence[Rows], following: Sequence[Rows] = (), *, begins: bool = True
+        self, step: Step, following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
-        """Yield the scores and the softmax of a step's rows.
+        """Yield the scores and the softmaxes of a step's rows.
 
-        Before the softmax, the values of this step and keys of the ``following`` one are gathered.
-        If ``begins`` is true, no earlier step has gathered the keys of this one.
+        Before a softmax, the values of this step and keys of the ``following`` one are gathered. If
+        ``begins`` is true, no earlier step has gathered the keys of this one.
         """
-        cols, first = self.config.array.cols, step[0]
-        total = sum(rows.total for rows in step)
+        cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)
         drains = self.config.fused is not None and len(pieces) == 1
-        stride = total | (drains and self.layout.odd)
+        stride = step.total | (drains and self.layout.odd)
         if begins:
             yield from self.gathered(self.layout.keys, first)
         for columns in pieces:
-            acc = self.rules.acc(f"scores{first.place}", stride * -(-columns[1] // cols))
-            for rows in step:
-                sums = View(acc + rows.at - first.at, stride)
-                yield from self.scores(rows, sums, columns)
-            if not drains:
-                yield self.requantized(step, View(acc, stride), columns)
-        yield from self.gathered(self.layout.values, first)
-        for rows in following[:1]:
-            yield from self.gathered(self.layout.keys, rows)
-        yield self.softmax(step, View(acc, stride) if drains else None)
+            name, tiles = f"{self.layout.sums}{first.place}", -(-columns[1] // cols)
+            sums = View(self.rules.acc(name, stride * tiles), stride)
+            for each in step.order:
+                match each:
+                    case Rows():
+                        yield from self.scores(each, sums.behind(each.at), columns)
+                    case Softmax():
+                        own = sums.behind(each.rows[0].at)
+                        if not drains:
+                            yield self.requantized(each.rows, own, columns)
+                        if columns is not pieces[-1]:
+                            continue
+                        yield from self.gathered(self.layout.values, first)
+                        for rows in following[:1]:
+                            yield from self.gathered(self.layout.keys, rows)
+                        yield self.softmax(each.rows, own if drains else None, *each.flags)
+                    case _:
+                        each()
 
     def scores(self, rows: Rows, sums: View, columns: Part) -> Iterator[Draft]:
         """Yield the products of queries and the keys of some columns (first, count) of scores."""
@@ -134,9 +141,7 @@ class Heads:
 
     def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
         """Yield the contexts of a step's rows, drained together if possible."""
-        cols = self.config.array.cols
-        tiles, rest = divmod(self.op.head_dim, cols)
-        (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
+        tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
         while step:
             first = step[0]
@@ -145,12 +150,18 @@ class Heads:
             # Heads beside each other, in one block of columns.
             begins = [rows.head * self.op.head_dim in marks for rows in own]
             own = own[: begins.index(True, 1) if any(begins[1:]) else None]
-            rows = sum(rows.total for rows in own)
-            for columns in pieces:
-                acc = self.rules.acc(f"context{first.place}", rows * -(-columns[1] // cols))
-                yield from self.mixes(own, acc, columns)
-                yield from self.drains(own, acc, columns)
+            for part in self.sums(own):
+                yield from self.mixes(own, *part)
+                yield from self.drains(own, *part)
             step = step[len(own) :]
+
+    def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
+        """Yield accumulator row and columns (first, count) of contexts that have room at once."""
+        total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
+        (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
+        for columns in pieces:
+            rows = total * -(-columns[1] // cols)
+            yield self.rules.acc(f"context{first.place}.{first.at}", rows), columns
 
     def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the products of probabilities and some columns (first, count) of values.
@@ -316,3 +327,8 @@ class Heads:
         if self.layout.seen is not None:
             return self.layout.seen
         return self.rules.run_rows(key, count, self.op.key.rows) if self.counted else count
+
+
+def ordered(rows: Sequence[Rows]) -> Step:
+    """Return the schedule of rows whose scores all precede one softmax."""
+    return Step([*rows, Softmax(rows)], sum(each.total for each in rows))

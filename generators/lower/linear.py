@@ -285,9 +285,8 @@ class LinearLayer:
 
     def _products(self, block: "_Block", row: int, m: int, acc: int) -> list[Node]:
         """Return the products of some rows with the weights of a block."""
-        sums, first, tiles = View(acc, self._acc_stride(m)), self.op.row, (0, block.tiles)
-        rows = self.lowering.run_rows(first + row, m, first + self.op.source.rows)
-        return [*self.lowering.products(block.matrix, block.splits, row, rows, sums, tiles)]
+        sums, part, tiles = View(acc, self._acc_stride(m)), (row, m), (0, block.tiles)
+        return [*self.lowering.products(self.op, block.matrix, block.splits, part, sums, tiles)]
 
     def _acc_stride(self, m: int) -> int:
         """Return the rows between tile columns: an odd number if they may be read alternately."""

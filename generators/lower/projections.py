@@ -1,7 +1,7 @@
 """Instructions that all programs of a decoder use: linear layers and requantizations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from celosia.arch.formats import PLANES
 from celosia.generators.graph.operations import Convert, Gate, Linear, Norm, Op, Rotary
@@ -25,13 +25,12 @@ from celosia.generators.lower.plan import (
     kind,
     layer_of,
 )
-from celosia.generators.lower.products import Matrix, Product
+from celosia.generators.lower.products import Matrix
 from celosia.generators.lower.residence import Register, Words
 from celosia.generators.lower.rules import Rules
 from celosia.generators.lower.staging import WORDS
 from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Given, Node, Ref, Written
-from celosia.generators.program.image import Piece
 
 ODD = QUERIES | {"up", "hidden"}
 """Products whose sums are in the odd rows: others are drained while they are multiplied."""
@@ -70,8 +69,6 @@ class Instructions(Rules):
         linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
         self._ready: dict[tuple[str, int | None], int] = {}
-        self._word = 0
-        self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
 
     @property
     def apart(self) -> Sequence[int | None]:
@@ -121,33 +118,6 @@ class Instructions(Rules):
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
-    def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Load ranges of requantization words, and return each range's parameter-memory address.
-
-        A range in ``wanted`` is (words of a layer, index of the first word, number of words). If
-        the number of words is 0, the range ends at the layer's last word. Load instructions are
-        added only if the words are in external memory, and the previous call had other ranges.
-        """
-        if wanted == self._brought[0]:
-            return self._brought[1]
-        places = []
-        depth = self.config.vector.words
-        ranges = [(kept, first, count or kept.count - first) for kept, first, count in wanted]
-        total = sum(count for _, _, count in ranges)
-        if self._word + total > depth:
-            self._word = 0
-        for block, first, count in ranges:
-            if not block.stride:
-                places.append(block.first + first)
-                continue
-            piece = Piece(block.first + first * block.stride, count, block.stride)
-            place = self.stage.piece(piece, WORDS, self.config.word_bytes)
-            self.stage.add(self.bring(place, count, self._word))
-            places.append(self._word)
-            self._word += count
-        self._brought = wanted, places
-        return places
-
     def bring_table(self, op: Linear) -> None:
         """Add the instruction that loads a layer's activation table from external memory.
 
@@ -187,24 +157,14 @@ class Instructions(Rules):
         matrix, low = self.plan.matrices[op.target.name], op.low_rank
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
         acc = (self.sums(op, matrix.place(tiles[0])) if acc is None else acc) + (text or 0)
-        stride, m = BANKS if row else self.stride(op), self.run_rows(*self._part(text, row), 0)
         last = len(matrix.splits) - 1
         splits = range(last + 1) if split is None else [split]
         if low is not None and splits[-1] == last and tiles[0] == 0:
             self.linear(low.first, source, row=row, text=text)
             self.drain(low.first, row=row, text=text)
-        sums = View(acc, stride)
-        for product in self.products(matrix, splits, text or 0, m, sums, tiles, source):
+        rows, sums = self._part(text, row), View(acc, BANKS if row else self.stride(op))
+        for product in self.products(op, matrix, splits, rows, sums, tiles, source):
             self.stage.add(product)
-
-    def arrived(self, product: Product) -> Product:
-        """Return ``product`` with the address that its weights have on the chip.
-
-        If the weights are streamed, the method first adds the instruction that loads them.
-        """
-        if not isinstance(product.place, Piece):
-            return product
-        return replace(product, place=self.stage.piece(product.place, product.stage))
 
     def drain(
         self,

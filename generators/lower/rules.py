@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from celosia.arch.formats import PLANES
 from celosia.arch.isa import Opcode
@@ -28,9 +29,10 @@ from celosia.generators.lower.instructions import (
 )
 from celosia.generators.lower.products import Matrix, Product
 from celosia.generators.lower.residence import Words
-from celosia.generators.lower.staging import Stage
+from celosia.generators.lower.staging import WORDS, Stage
 from celosia.generators.lower.walk import Rowwise, Step, steps
 from celosia.generators.program.draft import Draft, Node, Ref, Written
+from celosia.generators.program.image import Piece
 
 Chunks = list[tuple[int, list[Node]]]
 """The row after each chunk of rows, and the chunk's instructions."""
@@ -55,6 +57,8 @@ class Rules(ABC):
         self.pre = pre
         """True if the residual stream continues unchanged after its norm."""
         self._written: set[str] = set()
+        self._word = 0
+        self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
@@ -110,18 +114,40 @@ class Rules(ABC):
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with the address that its weights have on the chip.
 
-        This method returns ``product`` unchanged. In a subclass that streams weights, the method
-        first adds the instruction that loads them.
+        If the weights are streamed, the method first adds the instruction that loads them.
         """
-        return product
+        if not isinstance(product.place, Piece):
+            return product
+        return replace(product, place=self.stage.piece(product.place, product.stage))
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first of ``rows`` accumulator rows for the sums named ``name``."""
         return self.accumulators.take(rows)
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the first parameter word of each range: words, first and count of these."""
-        return [words.first + first for words, first, _ in wanted]
+        """Load ranges of requantization words, and return each range's parameter-memory address.
+
+        A range in ``wanted`` is (words of a layer, index of the first word, number of words). If
+        the number of words is 0, the range ends at the layer's last word. Load instructions are
+        added only if the words are in external memory, and the previous call had other ranges.
+        """
+        if wanted == self._brought[0]:
+            return self._brought[1]
+        places = []
+        ranges = [(kept, first, count or kept.count - first) for kept, first, count in wanted]
+        if self._word + sum(count for _, _, count in ranges) > self.config.vector.words:
+            self._word = 0
+        for block, first, count in ranges:
+            if not block.stride:
+                places.append(block.first + first)
+                continue
+            piece = Piece(block.first + first * block.stride, count, block.stride)
+            place = self.stage.piece(piece, WORDS, self.config.word_bytes)
+            self.stage.add(self.bring(place, count, self._word))
+            places.append(self._word)
+            self._word += count
+        self._brought = wanted, places
+        return places
 
     def bring(self, place: Ref, count: int, first: int) -> Draft:
         """Return the instruction that copies words to the parameter memory, from ``first`` on.
@@ -134,21 +160,22 @@ class Rules(ABC):
 
     def products(
         self,
+        op: Linear,
         matrix: Matrix,
         splits: Sequence[int],
-        row: int,
-        m: Count,
+        rows: Part,
         sums: View,
         tiles: Part,
         source: View | None = None,
     ) -> Iterator[Draft]:
-        """Yield instructions that multiply ``m`` rows by ranges of a layer's weight rows.
+        """Yield instructions that multiply ``rows`` (first, count) by ranges of weight rows.
 
-        ``splits`` are the numbers of the ranges in ``matrix``, and ``tiles`` are the tile columns
-        (first, count). Products of a low-rank correction follow those of the last range. The rows
-        are those of the view ``source``. By default, they are the rows of the layer's source from
-        row ``row`` on. ``sums`` is the view of the first tile column's sums.
+        ``splits`` are the numbers of the ranges in ``matrix``, the weights of ``op``, and ``tiles``
+        are the tile columns (first, count). Products of a low-rank correction follow those of the
+        last range. The rows are those of the view ``source``. By default, they are rows of the
+        layer's source. ``sums`` is the view of the first tile column's sums.
         """
+        m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
         for run, place, distance in matrix.runs(*tiles):
             target = View(sums.behind(place * sums.stride).place, distance * sums.stride)
@@ -159,7 +186,7 @@ class Rules(ABC):
                     continue
                 tensor, column = product.op.source, product.held.rows.start
                 if source is None or index >= len(own):
-                    view = self.blocks[tensor.buffer].view(row, column)
+                    view = self.blocks[tensor.buffer].view(rows[0], column)
                 else:
                     view = source.behind(column * tensor.element)
                 yield self.arrived(product).draft(view, target, m, self.config)

@@ -6,7 +6,7 @@ from celosia.generators.graph.operations import Attention
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.attention import Attended, Layout, Rows, pipeline
 from celosia.generators.lower.blocks import cut, even, groups
-from celosia.generators.lower.heads import Heads
+from celosia.generators.lower.heads import Heads, ordered
 from celosia.generators.lower.instructions import rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.residence import Words
@@ -148,7 +148,7 @@ class SequenceAttention(Heads):
                 for node in self.lowering.each(
                     group,
                     lambda row, m: [
-                        *self.probabilities([Rows(head, row, m)]),
+                        *self.probabilities(ordered([Rows(head, row, m)])),
                         *self.contexts([Rows(head, row, m)]),
                     ],
                 )

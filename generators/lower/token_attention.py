@@ -8,15 +8,15 @@ separate products.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.generators.graph.network import Home
 from celosia.generators.graph.operations import Attention, Linear
-from celosia.generators.lower.attention import Layout, Rows, Steps
-from celosia.generators.lower.blocks import Part, one_block
+from celosia.generators.lower.attention import Layout, Rows, Softmax, Step, Steps
+from celosia.generators.lower.blocks import one_block
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.heads import Heads
-from celosia.generators.lower.instructions import View
 from celosia.generators.lower.plan import INPUTS, context_of, part
 from celosia.generators.lower.projections import Instructions
 from celosia.generators.lower.residence import Register
@@ -32,9 +32,6 @@ it: the second command needs additional words."""
 LONG = 16
 """Beats of a key head's scores from which on a softmax of one of several texts is cut: shorter ones
 wait for each other, as one at a time follows another."""
-
-Step = Callable[[], None]
-"""Adds instructions."""
 
 
 class TokenAttention(Heads):
@@ -86,8 +83,9 @@ class TokenAttention(Heads):
         seen = span(op, self.make.config, kept.capacity, 0, self.rows)
         seen = replace(seen, limit=limit, limit_step=step)
         stride = aligned(kept.capacity, self.make.config)
-        first = self.text * heads * stride
-        places = [first, first + self.rows * stride]
+        # One token's scores of all heads are in the place of its text.
+        size = stride * (self.rows if self.rows > 1 else heads)
+        places = [place * size for place in range(2)]
         return Layout(
             m=self.rows,
             n=kept.capacity,
@@ -108,6 +106,7 @@ class TokenAttention(Heads):
             beside=self.rows > 1 or self._beside(op),
             by_row=self.plan.cuts.by_row,
             seen=kept.count,
+            sums="scores" if kept.grows else "source_scores",
             row=self.text,
             # Those of norms come before, and of texts before.
             factor=self.make.texts + self.text * heads,
@@ -129,7 +128,7 @@ class TokenAttention(Heads):
             self.all.linear(op, self.cached.rows(INPUTS), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
-    def of_one(self, drain: Step | None = None) -> tuple[Steps, ...]:
+    def of_one(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
         """Return three lists of functions that make the instructions for one token.
 
         The first list has one function, for the scores and their softmax. The other lists have one
@@ -137,8 +136,42 @@ class TokenAttention(Heads):
         and values, and for the requantization of their sums. The query heads that share a key head
         are rows of one product.
 
-        ``drain`` adds the requantization of the new token's values. It is called after the first
-        product if ``self.ahead`` is true, otherwise not.
+        ``drain`` adds the requantization of the new token's values, after the first product. It is
+        only given if ``self.ahead`` is true.
+        """
+        products: list[list[Rows | Callable[[], None]]] = []
+        softmaxes: list[list[Softmax]] = []
+        for begin, count, followed in self._turns():
+            # Where a row of sums leaves in one cycle, those of one head at a time go to one bank,
+            # and those before leave the other one. Of two texts as many instructions would take
+            # longer.
+            alone = begin and self.make.texts == 1 and self._whole
+            together, end = 1 if alone else self.op.group, begin + count
+            products.append([*self._heads(begin, end, together)])
+            flags = ("followed",) if followed else ()
+            # One for each run of equal heads.
+            runs = ((max(first, begin), min(first + many, end)) for first, many in self.runs)
+            softmaxes.append([Softmax([*self._heads(*run)], flags) for run in runs])
+        if drain is not None:
+            products[0].insert(1, drain)
+        if self.text:
+            # Behind the scores of the text before, which its softmax waits for.
+            products[0].insert(0, self.cached.append_keys)
+        if self.op.key.home is not Home.SOURCE and self.make.texts == 1:
+            products[-1].append(self.cached.append_values)
+        both = [products, softmaxes] if self.ahead else zip(products, softmaxes, strict=True)
+        step = Step([*chain(*chain(*both))], self.model.heads)
+        group = self.op.group
+        parts = [[*self._heads(first * group, end * group, group)] for first, end in self.parts]
+        mixes: Steps = [partial(self._mixes, rows) for rows in parts]
+        return (
+            [partial(self.probabilities, step)],
+            mixes,
+            [partial(self._drains, rows) for rows in parts],
+        )
+
+    def _turns(self) -> list[tuple[int, int, bool]]:
+        """Return the softmaxes of one token: first head, count, and whether another one follows.
 
         A softmax that reads sums from the accumulators may be split into two instructions. The
         first one overlaps with the scores of the other heads, and the second one with the products
@@ -153,7 +186,6 @@ class TokenAttention(Heads):
             most = max(1, self.model.kv_heads // 2) if self._whole else 1
             first = heads - group if self.last else most * group
         follows = config.fused is not None and len(self.runs) == 1
-        parts = [(0, heads, follows and not self.last)]
         scores = (heads - first) * -(-capacity // config.array.cols) * (self.text == 0)
         values = first * -(-capacity // config.array.rows) * self.tiles * self.last
         beats = group * -(-capacity // config.beat_lanes)
@@ -161,75 +193,30 @@ class TokenAttention(Heads):
             not several or beats >= LONG
         )
         if follows and first < heads and cut:
-            parts = [(0, first, True), (first, heads - first, not self.last)]
-        # The steps of all parts have these sums.
-        name = f"scores.{self.text}" if self.kept.grows else "source_scores"
-        apart = heads | self.layout.odd
-        sums = View(self.make.acc(name, -(-capacity // config.array.cols) * apart), apart)
+            return [(0, first, True), (first, heads - first, not self.last)]
+        return [(0, heads, follows and not self.last)]
 
-        def probabilities() -> Iterator[Draft]:
-            if self.text:
-                # Behind the scores of the text before, which its softmax waits for.
-                self.cached.append_keys()
-            for begin, count, _ in parts if self.ahead else ():
-                yield from self._products(sums, begin, count, None if begin else drain)
-            for begin, count, followed in parts:
-                if not self.ahead:
-                    yield from self._products(sums, begin, count)
-                yield from self._softmaxes(sums, begin, count, followed)
+    def _heads(self, first: int, end: int, together: int = 1) -> Iterator[Rows]:
+        """Yield one token's rows of heads, as many ``together`` as are rows of one product."""
+        for head in range(first, end, together):
+            yield Rows(head, 0, 1, together, place=self.text, at=head)
 
-        places = range(len(self.parts))
-        mixes: Steps = [partial(self._mixes, place) for place in places]
-        return [probabilities], mixes, [partial(self._drains, place) for place in places]
-
-    def _products(
-        self, sums: View, begin: int, count: int, behind: Step | None = None
-    ) -> Iterator[Draft]:
-        """Yield scores of one token's heads, and call the step after the first product."""
-        # Where a row of sums leaves in one cycle, those of one head at a time go to one bank, and
-        # those before leave the other one. Of two texts as many instructions would take longer.
-        alone = begin and self.make.texts == 1 and self._whole
-        together = 1 if alone else self.op.group
-        for head in range(begin, begin + count, together):
-            rows = Rows(head, 0, 1, together)
-            yield from self.scores(rows, sums.behind(head), (0, self.kept.capacity))
-            if behind is not None and head == begin:
-                behind()
-        source = self.op.key.home is Home.SOURCE
-        if begin + count == self.model.heads and not source and self.make.texts == 1:
-            self.cached.append_values()
-
-    def _softmaxes(self, sums: View, begin: int, count: int, followed: bool) -> Iterator[Draft]:
-        """Yield the softmaxes of one token's heads, one for each run of equal heads."""
-        flags = ("followed",) if followed else ()
-        for first, many in self.runs:
-            head, end = max(first, begin), min(first + many, begin + count)
-            step, rows = [Rows(each, 0, 1, at=each) for each in range(head, end)], sums.behind(head)
-            if not self.config.fused:
-                yield self.requantized(step, rows, (0, self.kept.capacity))
-            yield self.softmax(step, rows if self.config.fused else None, *flags)
-
-    def _mixes(self, place: int) -> Iterator[Draft]:
-        """Yield the products of one token's probabilities and values of some key heads."""
-        if self.make.texts > 1 and not place:
+    def _mixes(self, heads: Sequence[Rows]) -> Iterator[Draft]:
+        """Yield the products of one token's probabilities and values of some heads."""
+        if self.make.texts > 1 and not heads[0].head:
             # Behind the scores of all texts, which a softmax waits for.
             self.cached.append_values()
-        yield from self.mixes(*self._part(place))
+        for share in self.sums(heads):
+            yield from self.mixes(heads, *share)
 
-    def _drains(self, place: int) -> Iterator[Draft]:
-        """Yield one token's contexts of some key heads, and add the product that takes them."""
-        yield from self.drains(*self._part(place))
+    def _drains(self, heads: Sequence[Rows]) -> Iterator[Draft]:
+        """Yield one token's contexts of some heads, and add the product that takes them."""
+        for share in self.sums(heads):
+            yield from self.drains(heads, *share)
         apart = self.text in self.make.apart
         if apart or self.last:
-            columns = self.parts[place][1] * self.op.group * self.op.head_dim
+            columns = (heads[-1].head + self.op.group) * self.op.head_dim
             self.make.multiply_ready(self.op.target, columns, self.text if apart else None)
-
-    def _part(self, place: int) -> tuple[list[Rows], int, Part]:
-        """Return the rows, the accumulators and the columns of some key heads' contexts."""
-        (first, end), group = self.parts[place], self.op.group
-        heads = range(first * group, end * group, group)
-        acc = self.make.acc(f"context{place}.{self.text}", self.tiles * len(heads) * group)
-        return [Rows(head, 0, 1, group, at=head) for head in heads], acc, (0, self.op.head_dim)
 
     def _beside(self, op: Attention) -> bool:
         """Return whether heads are tile columns of a drain, with equally many words or one for all.
