@@ -8,12 +8,12 @@ import pytest
 
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import random_weights
-from celosia.generators.quantize import texts
+from celosia.generators.quantize import calibrate as calibration
+from celosia.generators.quantize import rows as kept_rows
 from celosia.generators.quantize.calibrate import Calibration
 from celosia.generators.quantize.quantize import quantize_calibrated
 from celosia.generators.quantize.texts import (
     given_texts,
-    sample_answers,
     sample_texts,
 )
 from celosia.generators.reference.cache import KvCache
@@ -55,7 +55,7 @@ def test_texts_are_kept_within_a_bound(monkeypatch, make: Callable, share: float
     whole = make(10)
     assert whole.tokens.shape == (10, 32)
     bound = int(share * _bytes(whole))
-    monkeypatch.setattr(texts, "KEPT_BYTES", bound)
+    monkeypatch.setattr(kept_rows, "KEPT_BYTES", bound)
     part = make(10)
     assert bound / 2 < _bytes(part) <= bound
     assert part.tokens.shape == ((4, 32) if share == 0.4 else (1, 6))
@@ -88,7 +88,8 @@ def _peak(make: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("counts", [(8, 64)])
 def test_memory_does_not_grow_with_the_texts(monkeypatch, counts: tuple[int, int]) -> None:
-    monkeypatch.setattr(texts, "KEPT_BYTES", 1 << 17)
+    monkeypatch.setattr(kept_rows, "KEPT_BYTES", 1 << 17)
+    monkeypatch.setattr(calibration, "BATCH_ELEMENTS", 1 << 12)
     few, many = (_peak(lambda count=count: _given(count)) for count in counts)
     assert many < 1.2 * few
 
@@ -111,14 +112,18 @@ def test_answers_are_kept_within_a_bound(monkeypatch) -> None:
         bias=True,
     )
     weights, sources = random_weights(model), [[1, 2], [3, 4, 5], [6], [7, 8]]
-    whole = sample_answers(model, weights, sources, length=5, seed=1)
-    monkeypatch.setattr(texts, "KEPT_BYTES", int(0.6 * _bytes(whole)))
-    part = sample_answers(model, weights, sources, length=5, seed=1)
-    assert (whole.sources, part.sources) == ((2, 3, 1, 2), (2, 3))
-    np.testing.assert_array_equal(part.tokens, whole.tokens[:2])
+    whole = sample_texts(model, weights, None, sources=sources, length=5, seed=1)
+    row = sum(rows.shape[1] * rows.itemsize for rows in whole.rows.values())
+    monkeypatch.setattr(kept_rows, "KEPT_BYTES", 2 * 5 * row)
+    part = sample_texts(model, weights, None, sources=sources, length=5, seed=1)
+    assert (whole.sources, part.sources) == ((2, 3, 1, 2), (2, 1))
+    assert 5 * row < _bytes(part) <= 2 * 5 * row
+    np.testing.assert_array_equal(part.tokens, whole.tokens[::2])
     assert part.ranges == whole.ranges
     for name, rows in part.rows.items():
-        np.testing.assert_array_equal(rows, whole.rows[name][: len(rows)])
+        counts = whole.sources if len(whole.rows[name]) == sum(whole.sources) else (5,) * 4
+        first, _, third, _ = np.split(whole.rows[name], np.cumsum(counts)[:-1])
+        np.testing.assert_array_equal(rows, np.concatenate([first, third]))
 
 
 def test_a_cache_is_copied_seldom_while_a_text_grows() -> None:

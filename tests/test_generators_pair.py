@@ -15,7 +15,7 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import random_weights
 from celosia.generators.frontend.text_sources import TextSource, is_text, load_text
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.texts import sample_answers
+from celosia.generators.quantize.texts import sample_texts
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
@@ -203,7 +203,7 @@ def test_refusals():
         (lambda: forward(alone, weights, [[1]], source=True), "Model pair takes no source"),
         (lambda: source.calibrate(SOURCES, Quantization(kv_bits=4)),
          "Bits of keys and values must be 8 where source_layers is not 0, not 4"),
-        (lambda: sample_answers(model, weights, [], length=2, seed=1),
+        (lambda: sample_texts(model, weights, None, sources=[], length=2, seed=1),
          "Calibration needs at least one source"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):

@@ -8,15 +8,13 @@ import pytest
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.quantize import calibrate as calibration
-from celosia.generators.quantize import texts as module
+from celosia.generators.quantize import rows as module
 from celosia.generators.quantize.calibrate import Calibration, Range, calibrate
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.texts import (
     calibration_texts,
     given_texts,
     random_sources,
-    sample_answers,
     sample_texts,
 )
 from celosia.generators.reference.cache import KvCache
@@ -88,7 +86,7 @@ def test_given_texts_are_as_long_as_the_longest() -> None:
     texts = [[1, 2, 3, 4, 5], [6], [7, 8]]
     observed = given_texts(GPT, weights_of(GPT), texts, 4, lambda *done: told.append(done))
     assert observed.tokens.tolist() == [[1, 2, 3, 4], [6, 7, 8, 1], [7, 8, 1, 2]]
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert told == [(3, 3)]
     same_rows(observed, GPT)
     assert given_texts(GPT, weights_of(GPT), texts, 9).tokens.shape == (3, 5)
     for wrong in ([], [[1], []]):
@@ -126,11 +124,17 @@ def test_answers_are_drawn_for_their_sources(monkeypatch: pytest.MonkeyPatch, wh
     told: list[tuple[int, int]] = []
     weights, sources = weights_of(BOTH), [[3, 4, 5], [6], [7, 8]]
     if not whole:
-        rows = sample_answers(BOTH, weights, sources, length=5, seed=1).rows
-        answer = sum(part[:5].nbytes for part in rows.values() if len(part) == 15)
-        monkeypatch.setattr(module, "KEPT_BYTES", answer)
-    observed = sample_answers(
-        BOTH, weights, sources, length=5, seed=1, progress=lambda *done: told.append(done)
+        rows = sample_texts(BOTH, weights, None, sources=sources, length=5, seed=1).rows
+        row = sum(part.shape[1] * part.itemsize for part in rows.values())
+        monkeypatch.setattr(module, "KEPT_BYTES", 5 * row)
+    observed = sample_texts(
+        BOTH,
+        weights,
+        None,
+        sources=sources,
+        length=5,
+        seed=1,
+        progress=lambda *done: told.append(done),
     )
     kept = sources if whole else sources[:1]
     assert told == [(1, 3), (2, 3), (3, 3)]
@@ -145,7 +149,7 @@ def test_answers_are_drawn_for_their_sources(monkeypatch: pytest.MonkeyPatch, wh
             exact.append((encoded | forward(BOTH, weights, tokens[None], cache))[name][0])
         np.testing.assert_allclose(observed.rows[name], np.concatenate(exact), atol=1e-9)
     with pytest.raises(InputError, match=r"^Calibration needs at least one source$"):
-        sample_answers(BOTH, weights, [], length=5, seed=1)
+        sample_texts(BOTH, weights, None, sources=[], length=5, seed=1)
 
 
 def test_options_choose_the_texts() -> None:
@@ -163,19 +167,22 @@ def test_options_choose_the_texts() -> None:
     assert asked.sources == (2, 1)
 
 
-@pytest.mark.parametrize("samples", [4, 13, 100])
-def test_rows_of_an_encoder_are_spread_evenly(
-    monkeypatch: pytest.MonkeyPatch, samples: int
+@pytest.mark.parametrize(("room", "kept"), [(8, 8), (3.5, 3), (0.4, 1)])
+def test_rows_of_an_encoder_are_those_of_inputs_spread_evenly(
+    monkeypatch: pytest.MonkeyPatch, room: float, kept: int
 ) -> None:
-    monkeypatch.setattr(calibration, "SAMPLES", samples)
+    """Room is in inputs; below one input's its first rows are kept."""
     model, name = ENCODER, "layers.1.mlp_input"
     weights, inputs = weights_of(model), inputs_of(model)
+    exact = forward(model, weights, inputs)[name]
+    monkeypatch.setattr(module, "KEPT_BYTES", int(room * exact[0].nbytes))
     observed = calibrate(model, weights, inputs, wanted=[name])
-    rows = np.concatenate(forward(model, weights, inputs)[name])
-    np.testing.assert_allclose(observed.rows[name], rows[:: max(1, len(rows) // samples)])
+    rows = exact[[place * len(exact) // kept for place in range(kept)]]
+    rows = rows[:, : max(1, int(room * rows.shape[1]))]
+    np.testing.assert_allclose(observed.rows[name], rows.reshape(-1, rows.shape[2]))
     assert set(observed.rows) == {name}
     assert observed.tokens.shape == (0, 0)
-    assert calibration.Calibration({}, {}, {}).tokens.size == 0
+    assert calibrate(model, weights, inputs).rows == {}
 
 
 @pytest.mark.parametrize("percentile", [70.0, 55.0, 90.0, 99.0])

@@ -1,4 +1,4 @@
-"""Calibration: the range of every tensor of a model over sample inputs."""
+"""Calibration: the ranges of all tensors of a model over sample inputs, and rows of tensors."""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from celosia.arch.errors import InputError
-from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.network import Description
 from celosia.generators.quantize.policy import RANGES, Policy
 from celosia.generators.quantize.refusals import check_finite, check_tensor
+from celosia.generators.quantize.rows import BY_PAIRS, Rows
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
 
@@ -22,10 +22,6 @@ Samples = Sequence[NDArray[np.generic]] | NDArray[np.generic]
 Progress = Callable[[int, int], None]
 """Receives the number of samples that are done, and of all."""
 
-BY_PAIRS = (".scores", ".probabilities")
-"""Ends of the names of tensors with a value for each pair of tokens."""
-SAMPLES = 2048
-"""Approximate number of a tensor's rows by which weights are chosen."""
 BATCH_ELEMENTS = 1 << 18
 """Most elements of a layer that are computed at once, in one batch of samples of one length."""
 
@@ -56,8 +52,8 @@ class Calibration:
     columns: dict[str, Floats]
     """The largest magnitude of each column of the inputs of the blocks' linear layers, by name."""
     rows: dict[str, Floats] = field(default_factory=dict, repr=False)
-    """Rows [count, columns] by name: of some tensors, spread evenly over the inputs, or of texts up
-    to a bound, one text after another."""
+    """Rows [count, columns] of some tensors by name, of one input after another: of inputs that are
+    spread evenly over all, up to a bound (:data:`celosia.generators.quantize.rows.KEPT_BYTES`)."""
     tokens: NDArray[np.int64] = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     """Texts whose rows are kept, [count, length]."""
     sources: tuple[int, ...] = ()
@@ -86,26 +82,33 @@ class Calibration:
         return np.asarray(np.abs(rows).max(axis=0))
 
 
-class Observer:
-    """Evaluates a model in floats, and collects the ranges of all tensors.
+class Calibrator:
+    """Evaluates a model in floats; collects the ranges of all tensors, and rows of some.
+
+    The model is evaluated on ``count`` inputs of at most ``length`` rows. :attr:`rows` has the rows
+    of the tensors ``wanted`` (names), by default of all tensors with a row for each token.
 
     A range excludes the fraction ``share`` of the tensor's numbers at its upper end, and the same
-    fraction at its lower end. If ``share`` is not 0, the observer needs two upper bounds. ``rows``
-    bounds the number of rows of all inputs together. ``squares`` bounds the sum of ``n**2`` over
-    all inputs, where ``n`` is an input's number of rows.
+    fraction at its lower end. If ``share`` is not 0, the calibrator needs two upper bounds.
+    ``total`` bounds the number of rows of all inputs together. ``squares`` bounds the sum of
+    ``n**2`` over all inputs, where ``n`` is an input's number of rows.
     """
 
     def __init__(
         self,
         model: Description,
         weights: Weights,
+        count: int,
+        length: int,
+        wanted: Collection[str] | None = None,
         share: float = 0.0,
-        rows: int = 0,
+        total: int = 0,
         squares: int = 0,
     ):
         check_finite(model, weights)
+        self.rows = Rows(count, length, wanted)
         self._model, self._weights = model, weights
-        self._share, self._most, self._squares = share, rows, squares
+        self._share, self._total, self._squares = share, total, squares
         self._extremes: dict[str, _Extremes] = {}
         self._heads: dict[str, list[_Extremes]] = {}
         self._columns: dict[str, Floats] = {}
@@ -117,8 +120,8 @@ class Observer:
 
         ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. If ``source`` is
         true, the encoder of an encoder-decoder evaluates ``inputs``; if false, its decoder does.
-        Any other model is evaluated as a whole. Raises :class:`InputError` if a tensor exceeds the
-        range of 32-bit floats.
+        Any other model is evaluated as a whole. The caller adds the result to :attr:`rows`. Raises
+        :class:`InputError` if a tensor exceeds the range of 32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -127,7 +130,7 @@ class Observer:
             pairs = name.endswith(BY_PAIRS)
             seen = values[~np.isneginf(values)] if pairs else values
             check_tensor(model, name, seen)
-            total = model.heads * self._squares if pairs else self._most * values.shape[-1]
+            total = model.heads * self._squares if pairs else self._total * values.shape[-1]
             self._extremes.setdefault(name, _Extremes(self._share, total)).add(seen)
             if name.endswith(("attention_input", "mlp_input")):
                 largest = np.abs(values).max(axis=(0, 1))
@@ -140,35 +143,37 @@ class Observer:
                     extremes_of_head.add(values[:, head])
         return tensors
 
-    def calibration(self, rows: dict[str, Floats], **others: Any) -> Calibration:
-        """Return a :class:`Calibration` with the ranges over all batches so far.
+    def calibration(self, **others: Any) -> Calibration:
+        """Return a :class:`Calibration` with the ranges and rows of all batches so far.
 
-        ``rows``, and the optional keyword arguments ``tokens``, ``sources`` and ``policy``, become
-        the fields of the same names in the result.
+        The optional keyword arguments ``tokens``, ``sources`` and ``policy`` become the fields of
+        the same names in the result.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}
         columns = {
             name: np.minimum(values, ranges[name].size) for name, values in self._columns.items()
         }
-        return Calibration(ranges, heads, columns, rows, **others)
+        return Calibration(ranges, heads, columns, self.rows.joined(), **others)
 
 
 def calibrate(
-    model: ModelDescription,
+    model: Description,
     weights: Weights,
     inputs: Samples,
     percentile: float = 100.0,
     progress: Progress | None = None,
-    wanted: Collection[str] = (),
+    wanted: Collection[str] | None = (),
+    policy: Policy = RANGES,
 ) -> Calibration:
     """Return the ranges of all tensors, and of each head's probabilities, over sample inputs.
 
     The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
     together. The lower end is the percentile ``100 - percentile``. Both are computed exactly as by
     :func:`numpy.percentile`; then the range is extended to include 0. ``wanted`` has names of
-    tensors: the result also has about :data:`SAMPLES` rows of each. ``progress`` is called with the
-    number of evaluated inputs and the number of all inputs.
+    tensors: the result also has rows of each; None for all tensors with a row for each token. Texts
+    of a decoder have equal lengths, and those with rows are the field ``tokens`` of the result.
+    ``progress`` is called with the number of evaluated inputs and the number of all inputs.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
     the model does not accept. The same error is raised unless the percentile is above 50 and at
@@ -181,31 +186,32 @@ def calibrate(
     samples = [np.asarray(values) for values in inputs]
     if not all(np.isfinite(values).all() for values in samples):
         raise InputError("Calibration inputs must be finite numbers")
-    counts = [len(values) + model.class_token for values in samples]
-    squares = sum(count**2 for count in counts)
-    observer = Observer(model, weights, 1 - percentile / 100, sum(counts), squares)
-    rows: dict[str, list[Floats]] = {name: [] for name in wanted}
+    added = int("class_token" in weights)
+    counts = [len(values) + added for values in samples]
+    squares, share = sum(count**2 for count in counts), 1 - percentile / 100
+    sizes = len(samples), max(counts)
+    calibrator = Calibrator(model, weights, *sizes, wanted, share, sum(counts), squares)
     done = 0
-    for batch in _batches(model, samples):
-        tensors = observer.run(batch)
-        for name, several in rows.items():
-            flat = tensors[name].reshape(-1, tensors[name].shape[-1])
-            of_all = len(flat) * len(samples) // len(batch)
-            several.append(flat[:: max(1, of_all // SAMPLES)])
+    for batch in _batches(model, samples, added):
+        calibrator.rows.add(calibrator.run(batch), done)
         done += len(batch)
         if progress is not None:
             progress(done, len(samples))
-    return observer.calibration({name: np.concatenate(several) for name, several in rows.items()})
+    texts = {"tokens": calibrator.rows.chosen(np.stack(samples))} if wanted is None else {}
+    return calibrator.calibration(policy=policy, **texts)
 
 
 def _batches(
-    model: ModelDescription, samples: Sequence[NDArray[np.generic]]
+    model: Description, samples: Sequence[NDArray[np.generic]], added: int
 ) -> Iterator[NDArray[np.generic]]:
-    """Yield neighbours of one shape as batches of at most BATCH_ELEMENTS numbers."""
+    """Yield neighbours of one shape as batches of at most BATCH_ELEMENTS numbers.
+
+    The model adds ``added`` rows to each sample.
+    """
     first = 0
     while first < len(samples):
         shape = samples[first].shape
-        rows = shape[0] + model.class_token if shape else 1
+        rows = shape[0] + added
         wide = rows * max(model.dim, model.ffn, model.heads * rows)
         most = max(1, BATCH_ELEMENTS // wide)
         last = first + 1

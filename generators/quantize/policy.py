@@ -30,6 +30,8 @@ class Policy:
     """True if requantization computes ReLU, without a table."""
     by_head: bool
     """True if columns of queries, keys and values have separate scales, like those of a cache."""
+    samples: int
+    """Approximate number of a tensor's rows by which weights are chosen."""
 
     @property
     def searched(self) -> bool:
@@ -46,6 +48,7 @@ RANGES = Policy(
     zeros_in_biases=False,
     relu_in_sums=True,
     by_head=False,
+    samples=2048,
 )
 """Every tensor fills the range of its integers with its range in calibration."""
 LEAST_ERROR = Policy(
@@ -57,5 +60,6 @@ LEAST_ERROR = Policy(
     zeros_in_biases=True,
     relu_in_sums=False,
     by_head=True,
+    samples=4096,
 )
 """Every scale has the least squared error over the samples, so that rare values may saturate."""

@@ -40,8 +40,6 @@ from celosia.generators.reference.floats import FUNCTION_NAMES
 from celosia.sim.matmul import WIDE_UNIT
 from celosia.sim.requantize import INT16_MAX
 
-SAMPLES = 4096
-"""Approximate number of a tensor's rows by which weights are chosen."""
 _LARGEST_BIAS = float(1 << 30)
 _POSITIONS = ("positions", "source.positions")
 _TABLES = ("words", "types", "positions", "class_token")
@@ -300,7 +298,8 @@ class Steps:
         rows = self.calibration.rows.get(value.name)
         if rows is None:
             return None
-        return np.asarray(rows[:: max(1, len(rows) // SAMPLES)] / self.tensor(value).steps)
+        apart = max(1, len(rows) // self.policy.samples)
+        return np.asarray(rows[::apart] / self.tensor(value).steps)
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
         """Return (input scale, offset, table) of a linear layer's activation function.

@@ -1,6 +1,7 @@
-"""Calibration texts of a decoder, and the values of the decoder's tensors for these texts."""
+"""Calibration of a decoder on texts: those of the caller, or texts that the model samples."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,62 +9,10 @@ from numpy.typing import NDArray
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
-from celosia.generators.quantize.calibrate import BY_PAIRS, Calibration, Observer, Progress
+from celosia.generators.quantize.calibrate import Calibration, Calibrator, Progress, calibrate
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.policy import LEAST_ERROR
 from celosia.generators.reference.cache import KvCache
-
-KEPT_BYTES = 1 << 30
-"""Memory for the tensors of texts (bytes); for larger models only some texts, or places, are
-kept."""
-
-
-class _Rows:
-    """Collects the tensors of some texts.
-
-    The kept texts are spread evenly over all. If there is no room for one text, its first places
-    are kept.
-    """
-
-    def __init__(self, tokens: NDArray[np.int64]):
-        """Store the texts' tokens, [count, length], which may still change."""
-        self._tokens = tokens
-        self._texts: NDArray[np.int64] = np.arange(0)
-        self._kept: dict[str, Floats] = {}
-
-    def add(self, tensors: Mapping[str, Floats], first: int, place: int) -> None:
-        """Add tensors [texts, places, columns] that begin at text ``first`` and place ``place``."""
-        tensors = _kept_ones(tensors)
-        if not self._kept:
-            self._allocate(tensors)
-        for name, rows in tensors.items():
-            kept = self._kept[name]
-            places = min(rows.shape[1], kept.shape[1] - place)
-            if places > 0:
-                own = (self._texts >= first) & (self._texts < first + len(rows))
-                kept_rows = rows[self._texts[own] - first, :places]
-                kept[own, place : place + places] = kept_rows
-
-    def _allocate(self, tensors: Mapping[str, Floats]) -> None:
-        count, length = self._tokens.shape
-        size = sum(rows[0, 0].nbytes for rows in tensors.values())
-        most = max(1, min(count, KEPT_BYTES // (size * length)))
-        places = max(1, min(length, KEPT_BYTES // (size * most)))
-        self._texts = np.arange(most) * count // most
-        for name, rows in tensors.items():
-            self._kept[name] = np.empty((most, places, rows.shape[2]))
-
-    def texts(self) -> tuple[NDArray[np.int64], dict[str, Floats]]:
-        """Return the texts whose tensors are kept, [count, length], and the tensors' rows."""
-        places = next(iter(self._kept.values())).shape[1]
-        rows = {name: rows.reshape(-1, rows.shape[2]) for name, rows in self._kept.items()}
-        return self._tokens[self._texts, :places], rows
-
-
-def _kept_ones(tensors: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the tensors with a row for each token, each once."""
-    other = (*BY_PAIRS, "output")
-    return {name: rows for name, rows in tensors.items() if not name.endswith(other)}
 
 
 def calibration_texts(
@@ -82,19 +31,15 @@ def calibration_texts(
     to each source. If ``texts`` is None, the sources are random. ``options`` sets the number of
     texts or sources to sample, the length of texts, and the seed of random numbers.
 
-    Raises :class:`InputError` in the cases of :func:`sample_answers`, :func:`given_texts` and
-    :func:`sample_texts`.
+    Raises :class:`InputError` in the cases of :func:`given_texts` and :func:`sample_texts`.
     """
-    length, seed = min(options.length, model.positions), options.seed
+    length, seed, sources = min(options.length, model.positions), options.seed, None
     if model.source_layers:
         sources = texts or random_sources(model, options.texts, seed)
-        return sample_answers(model, weights, sources, length=length, seed=seed, progress=progress)
-    if texts is not None:
+    elif texts is not None:
         return given_texts(model, weights, texts, length, progress)
-    count = options.texts
-    return sample_texts(
-        model, weights, begin, count=count, length=length, seed=seed, progress=progress
-    )
+    asked = {"count": options.texts, "length": length, "seed": seed}
+    return sample_texts(model, weights, begin, **asked, sources=sources, progress=progress)
 
 
 def sample_texts(
@@ -102,42 +47,73 @@ def sample_texts(
     weights: Weights,
     begin: int | None,
     *,
-    count: int,
     length: int,
     seed: int,
+    count: int = 1,
+    sources: Sequence[Sequence[int]] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return the calibration of a decoder for ``count`` texts that are sampled from the model.
+    """Return the calibration of a decoder for texts that are sampled from the model.
 
-    A text has ``length`` tokens. All texts begin with the token ``begin``; if it is None, each
-    begins with a random token. Each next token is drawn from the model's distribution, at
-    temperature 1. ``progress`` receives the number of processed positions, and ``length``. Raises
-    :class:`InputError` if ``count`` or ``length`` is not positive.
+    There are ``count`` texts of ``length`` tokens. All begin with the token ``begin``; if it is
+    None, each begins with a random token. Each next token is drawn from the model's distribution,
+    at temperature 1. ``progress`` is called with the number of processed positions, and ``length``.
+
+    For an encoder-decoder, the texts are answers to ``sources``, one to each, and begin with the
+    model's start token. ``progress`` is called with the number of answered sources and the number
+    of all sources.
+
+    Raises :class:`InputError` if ``count`` or ``length`` is not positive, or if there is no source.
+    The same error is raised if a source is empty, is too long or has a token that is not in the
+    vocabulary.
     """
+    count = count if sources is None else len(sources)
+    if sources is not None and not count:
+        raise InputError("Calibration needs at least one source")
     for name, value in (("count", count), ("length", length)):
         if value < 1:
             raise InputError(f"Sampled texts' {name} must be positive, not {value}")
-    rng = np.random.default_rng(seed)
+    rng, policy = np.random.default_rng(seed), LEAST_ERROR
     tokens = np.full((count, length), begin or 0, np.int64)
-    if begin is None:
-        tokens[:, 0] = rng.integers(0, model.vocabulary, count)
-    observer = Observer(model, weights)
-    texts, rows = _drawn(observer, tokens, KvCache(), rng, progress)
-    return observer.calibration(rows, tokens=texts, policy=LEAST_ERROR)
+    if sources is None:
+        if begin is None:
+            tokens[:, 0] = rng.integers(0, model.vocabulary, count)
+        calibrator = Calibrator(model, weights, count, length)
+        _draw(calibrator, tokens, KvCache(), rng, progress=progress)
+        return calibrator.calibration(tokens=calibrator.rows.chosen(tokens), policy=policy)
+    lengths = [len(source) for source in sources]
+    calibrator = Calibrator(model, weights, count, max(length, *lengths))
+    tokens[:] = model.start
+    for done, source in enumerate(sources):
+        cache, own = KvCache(), tokens[done : done + 1]
+        encoded = calibrator.run(np.array([source], np.int64), cache, source=True)
+        _draw(calibrator, own, cache, rng, first=done, encoded=encoded)
+        if progress is not None:
+            progress(done + 1, count)
+    rows = calibrator.rows
+    answered = {"tokens": rows.chosen(tokens), "sources": rows.lengths(lengths)}
+    return calibrator.calibration(**answered, policy=policy)
 
 
-def _drawn(
-    observer: Observer,
+def _draw(
+    calibrator: Calibrator,
     tokens: NDArray[np.int64],
     cache: KvCache,
     rng: np.random.Generator,
+    *,
+    first: int = 0,
+    encoded: Mapping[str, Floats] = MappingProxyType({}),
     progress: Progress | None = None,
-) -> tuple[NDArray[np.int64], dict[str, Floats]]:
-    """Draw texts [count, length] from their first tokens; return those kept, and their rows."""
-    length, rows = tokens.shape[1], _Rows(tokens)
+) -> None:
+    """Draw texts [count, length] in place from their first tokens, and keep their rows.
+
+    The number of the first text is ``first``. ``encoded`` has the tensors of its source.
+    """
+    length = tokens.shape[1]
     for place in range(length):
-        tensors = observer.run(tokens[:, place : place + 1], cache)
-        rows.add(tensors, 0, place)
+        tensors = calibrator.run(tokens[:, place : place + 1], cache)
+        # Both have a tensor of the host's tokens, for which no step is searched.
+        calibrator.rows.add(tensors if place else {**encoded, **tensors}, first, place)
         if place + 1 < length:
             # The largest of logits with Gumbel noise is a draw from their softmax.
             logits = tensors["logits"][:, 0]
@@ -145,7 +121,6 @@ def _drawn(
             tokens[:, place + 1] = np.argmax(logits + noise, axis=1)
         if progress is not None:
             progress(place + 1, length)
-    return rows.texts()
 
 
 def random_sources(model: TextDescription, count: int, seed: int) -> list[list[int]]:
@@ -153,47 +128,6 @@ def random_sources(model: TextDescription, count: int, seed: int) -> list[list[i
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, model.source_positions + 1, count)
     return [rng.integers(0, model.vocabulary, length).tolist() for length in lengths]
-
-
-def sample_answers(
-    model: TextDescription,
-    weights: Weights,
-    sources: Sequence[Sequence[int]],
-    *,
-    length: int,
-    seed: int,
-    progress: Progress | None = None,
-) -> Calibration:
-    """Return the calibration of an encoder-decoder that answers each of ``sources``.
-
-    The answers have ``length`` tokens, and are sampled from the model. ``progress`` is called with
-    the number of answered sources and the number of all sources. Raises :class:`InputError` if
-    there is no source, or if a source is empty, is too long or has a token that is not in the
-    vocabulary.
-    """
-    if not sources:
-        raise InputError("Calibration needs at least one source")
-    rng = np.random.default_rng(seed)
-    observer, texts = Observer(model, weights), list[NDArray[np.int64]]()
-    parts, kept = dict[str, list[Floats]](), 0
-    for done, source in enumerate(sources):
-        cache = KvCache()
-        encoded = observer.run(np.array([source], np.int64), cache, source=True)
-        tokens, drawn = _drawn(observer, np.full((1, length), model.start, np.int64), cache, rng)
-        # Both have a tensor of the host's tokens, which no step is found for.
-        rows = {name: of_text[0] for name, of_text in _kept_ones(encoded).items()} | drawn
-        kept += sum(of_text.nbytes for of_text in rows.values())
-        if not texts or (kept <= KEPT_BYTES and len(texts) == done):
-            for name, of_text in rows.items():
-                parts.setdefault(name, []).append(of_text)
-            texts.append(tokens)
-        if progress is not None:
-            progress(done + 1, len(sources))
-    joined = {name: np.concatenate(parts.pop(name)) for name in [*parts]}
-    lengths = tuple(len(source) for source in sources[: len(texts)])
-    return observer.calibration(
-        joined, tokens=np.concatenate(texts), sources=lengths, policy=LEAST_ERROR
-    )
 
 
 def given_texts(
@@ -225,10 +159,4 @@ def given_texts(
             place += 1
         rows.append(row[:most])
     tokens = np.array(rows, np.int64)
-    kept, observer = _Rows(tokens), Observer(model, weights)
-    for done, each in enumerate(tokens):
-        kept.add(observer.run(each[None]), done, 0)
-        if progress is not None:
-            progress(done + 1, len(tokens))
-    texts_kept, kept_rows = kept.texts()
-    return observer.calibration(kept_rows, tokens=texts_kept, policy=LEAST_ERROR)
+    return calibrate(model, weights, tokens, 100.0, progress, None, LEAST_ERROR)

@@ -1,0 +1,69 @@
+"""Rows of the float model's tensors that calibration keeps: those of some whole inputs."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from celosia.generators.frontend.weights import Floats
+
+BY_PAIRS = (".scores", ".probabilities")
+"""Ends of the names of tensors with a value for each pair of tokens."""
+KEPT_BYTES = 1 << 30
+"""Memory for rows (bytes); of larger models only some inputs, or first rows, are kept."""
+
+
+class Rows:
+    """Keeps rows of tensors: those of inputs that are spread evenly over all inputs.
+
+    There are ``count`` inputs of at most ``length`` rows. If there is no room for the rows of one
+    input, its first rows are kept. ``wanted`` are the names of the tensors, by default all with a
+    row for each token.
+    """
+
+    def __init__(self, count: int, length: int, wanted: Collection[str] | None = None):
+        self._count, self._length, self._wanted = count, length, wanted
+        self._inputs: NDArray[np.int64] = np.arange(0)
+        self._places = 0
+        self._kept: dict[str, dict[int, list[Floats]]] = {}
+        """Parts of the rows by tensor and by the first of several inputs."""
+
+    def add(self, tensors: Mapping[str, Floats], first: int = 0, place: int = 0) -> None:
+        """Add tensors [inputs, rows, columns] that begin at input ``first`` and row ``place``.
+
+        The first call must have all tensors.
+        """
+        kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
+        if not self._places and kept:
+            size = sum(rows[0, 0].nbytes for rows in kept.values())
+            most = max(1, min(self._count, KEPT_BYTES // (size * self._length)))
+            self._inputs = np.arange(most) * self._count // most
+            self._places = max(1, min(self._length, KEPT_BYTES // (size * most)))
+        for name, rows in kept.items():
+            own = self._inputs[(self._inputs >= first) & (self._inputs < first + len(rows))]
+            if len(own) and place < self._places:
+                parts = self._kept.setdefault(name, {}).setdefault(first, [])
+                parts.append(rows[own - first, : self._places - place])
+
+    def _keeps(self, name: str) -> bool:
+        """Return whether a tensor's rows are kept."""
+        if self._wanted is not None:
+            return name in self._wanted
+        return not name.endswith((*BY_PAIRS, "output"))
+
+    def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
+        """Return the tokens of all inputs [count, length] for which rows are kept."""
+        return tokens[self._inputs, : self._places]
+
+    def lengths(self, counts: Sequence[int]) -> tuple[int, ...]:
+        """Return how many rows are kept of inputs with these ``counts`` of rows, without others."""
+        return tuple(min(counts[index], self._places) for index in self._inputs)
+
+    def joined(self) -> dict[str, Floats]:
+        """Return the rows of each tensor, [rows, columns], and forget them."""
+        rows = dict[str, Floats]()
+        while self._kept:
+            name, by_input = self._kept.popitem()
+            parts = [np.concatenate(of_inputs, axis=1) for of_inputs in by_input.values()]
+            rows[name] = np.concatenate([part.reshape(-1, part.shape[2]) for part in parts])
+        return rows
