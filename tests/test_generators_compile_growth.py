@@ -6,7 +6,7 @@ import sys
 from celosia.arch.presets import PRESETS
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.program import loops
+from celosia.generators.program import lines
 from tests.support.decoders import CONFIGS, LLAMA, random_decoder
 from tests.test_generators_schedule import MODEL, quantized
 
@@ -38,7 +38,7 @@ def test_eight_more_equal_layers_cost_little() -> None:
 
 def test_instructions_of_equal_layers_of_a_decoder_are_checked_once(monkeypatch) -> None:
     checked = list[int]()
-    monkeypatch.setattr(loops, "check_step", lambda *_arguments: checked.append(1))
+    monkeypatch.setattr(lines, "check_step", lambda *_arguments: checked.append(1))
     counts = []
     for layers in (3, 8):
         checked.clear()

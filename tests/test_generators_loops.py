@@ -10,7 +10,8 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.program.allocate import Use, allocate, live_bytes, uses
 from celosia.generators.program.draft import Draft, Given, Item, Ref, Repeat, arrange, flatten
 from celosia.generators.program.image import ImageBuilder
-from celosia.generators.program.loops import lines, with_barriers, words
+from celosia.generators.program.lines import lines
+from celosia.generators.program.loops import with_barriers, words
 from celosia.sim.checker import check
 from celosia.sim.flow import run
 

@@ -17,7 +17,8 @@ from celosia.arch.errors import ProgramError
 from celosia.arch.instruction import Instruction, unpack_one
 from celosia.arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
 from celosia.arch.latency import burst_words, lines_wait, queue_latency
-from celosia.generators.program.timing import MatrixTiming, VectorTiming, after_accesses
+from celosia.generators.program.spans import after_accesses
+from celosia.generators.program.timing import MatrixTiming, VectorTiming
 from celosia.sim.flow import Step, run
 
 _START = 4

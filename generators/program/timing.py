@@ -5,8 +5,7 @@ The docstrings of the circuits state these formulas, and benches assert them.
 
 import itertools
 from collections import deque
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from celosia.arch.config import Config
 from celosia.arch.formats import OPERAND_BITS, index_of
@@ -27,92 +26,8 @@ from celosia.arch.latency import (
     sparse_cycles,
     words_wait,
 )
+from celosia.generators.program.spans import Reads, Sums, after_accesses
 from celosia.sim.flow import Step
-
-
-@dataclass(frozen=True)
-class Reads:
-    """A span of cycles, ``begin`` to ``end`` - 1, in which a product reads scratchpad banks."""
-
-    begin: int
-    end: int
-    banks: tuple[int | None, int | None]
-    """Bank of the activations, which are read in every cycle, and of the weights; None without
-    reads."""
-    lines: int
-    """Stored lines of weights, evenly distributed over these cycles."""
-
-    def share(self, banks: Container[int | None]) -> float:
-        """Return the share of these cycles in which the product reads none of the ``banks``."""
-        if self.banks[0] in banks:
-            return 0.0
-        return max(1 - self.lines / (self.end - self.begin), 0.0) if self.banks[1] in banks else 1.0
-
-
-def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
-    """Return the cycle after the last access of a command that makes ``accesses`` accesses.
-
-    The command makes at most one access per cycle, from cycle ``now`` on. ``spans`` are intervals
-    of cycles in ascending order: (first cycle, cycle after the last, share). In a span, only the
-    fraction ``share`` of the cycles permits an access. Outside of the spans, every cycle permits
-    one access.
-    """
-    left = float(accesses)
-    for begin, end, share in spans:
-        if end <= max(now, begin):
-            continue
-        if now + left <= begin:
-            break
-        left -= max(begin - now, 0)
-        now = max(now, begin)
-        if share * (end - now) >= left:
-            left /= share
-            break
-        left -= share * (end - now)
-        now = end
-    return now + round(left)
-
-
-@dataclass(frozen=True)
-class Sums:
-    """A span of cycles in which products write accumulator rows of one parity (even or odd).
-
-    In this span, commands that read rows of the same parity must wait.
-    """
-
-    begin: int
-    end: int
-    parity: int
-    every: int = 1
-    """Cycles between sums."""
-
-    def wait(self, now: int) -> int:
-        """Return the number of cycles that a command waits if it requests a row in cycle ``now``.
-
-        The row has the parity of the rows that products write in this span.
-        """
-        if not self.begin <= now < self.end or (now - self.begin) % self.every:
-            return 0
-        return self.end - now if self.every == 1 else 1
-
-
-@dataclass(frozen=True)
-class TileSums:
-    """The cycles in which a product writes the accumulator rows of one tile column.
-
-    The rows are written in ascending order, each for ``count`` cycles. The first row has parity
-    ``parity`` (0 for even row numbers). ``begin`` is the first cycle, ``end`` is the cycle after
-    the last.
-    """
-
-    begin: int
-    end: int
-    parity: int
-    count: int
-
-    def takes(self, now: int, parity: int) -> bool:
-        """Return whether the row written in cycle ``now`` of the span has the given parity."""
-        return (self.parity + (now - self.begin) // self.count) & 1 == parity
 
 
 def _adds(step: Step) -> bool:
@@ -171,14 +86,14 @@ class VectorTiming:
         begin: int,
         others: Iterable[Reads],
         sums: Iterable[Sums] = (),
-        tiles: deque[TileSums] | None = None,
+        tiles: deque[Sums] | None = None,
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
         Products have priority at the memories, so they may delay the command. ``others`` are the
-        spans in which products read the scratchpad. ``sums`` are the spans in which they write
-        accumulator rows of one parity. ``tiles`` are those in which they write one tile column's
-        rows in ascending order. Past spans are removed from ``tiles``.
+        spans in which products read the scratchpad. ``sums`` are the spans in which products with
+        resident weights write accumulator rows. ``tiles`` are those in which other products write
+        one tile column's rows in ascending order. Past spans are removed from ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -232,9 +147,7 @@ class VectorTiming:
             left = max(left, done - SECOND_AHEAD + 6 - turn - 3 * config.control.registered)
         return left
 
-    def _waits(
-        self, step: Step, begin: int, sums: Iterable[Sums], written: Iterable[TileSums]
-    ) -> int:
+    def _waits(self, step: Step, begin: int, sums: Iterable[Sums], written: Iterable[Sums]) -> int:
         """Return the cycles in which a drain finds its half of the accumulators busy.
 
         A DRAIN takes one row of a tile column after another, as products write them, and soon does
@@ -258,14 +171,13 @@ class VectorTiming:
             places = [(tile, row) for row in rows for tile in tiles]
         for tile, row in places:
             parity = (addr + tile * stride + row) & 1
-            for sum_range in sums:
-                if sum_range.parity == parity:
-                    wait = sum_range.wait(now)
-                    now, waited = now + wait, waited + wait
+            asked = now
+            for pending in sums:
+                now += pending.wait(now, parity)
             while span and span.end <= now:
                 span = next(spans, None)
-            while span and span.begin <= now < span.end and span.takes(now, parity):
-                now, waited = now + 1, waited + 1
+            now += span.wait(now, parity) if span else 0
+            waited += now - asked
             now += -(-min(cols, step["n"] - tile * cols) // self._lanes(step))
         return waited
 
@@ -360,7 +272,7 @@ class MatrixTiming:
         """Reads of the last products."""
         self.sums: deque[Sums] = deque(maxlen=64)
         """Accumulations of the last resident products of one row, or of rows in pairs."""
-        self.tiles: deque[TileSums] = deque()
+        self.tiles: deque[Sums] = deque()
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
@@ -387,6 +299,7 @@ class MatrixTiming:
         turns = config.beat_lanes >= config.array.cols and m % 2 == 0 and step["acc_stride"] & 1
         loaded = max(loaded, accepted + 1 + config.control.registered)
         decoded, grouped = bool(config.formats), "grouped" in step.flags
+        resident = product and b_bank is None
         late = (shared and not index_of(step.flags)) or config.array.kind == "tree"
         stored = self._stored(step, tiles)
         for tile, (lines, inner) in enumerate(tiles):
@@ -400,20 +313,17 @@ class MatrixTiming:
                 end += stored[tile]
             if first < 0:
                 first, first_line = begin, line
+            row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"] if product else 0
+            added = begin + self._added
             if product and b_bank is not None and config.fused and config.beat_lanes >= cols:
-                row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"]
-                added = begin + self._added
-                self.tiles.append(TileSums(added, added + m * count, row & 1, count))
-            if (m == 1 or turns) and product and b_bank is None:
-                row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"]
-                for cycle in range(m * count):
-                    self._add(begin + cycle + self._added, (row + cycle // count) & 1)
-        resident = product and b_bank is None
-        if resident and config.beat_lanes >= config.array.cols and not (m | step["acc_stride"]) & 1:
+                self.tiles.append(Sums(added, added + m * count, row & 1, count))
+            if resident and (m == 1 or turns):
+                for index in range(m):
+                    self._add(added + index * count, count, (row + index) & 1)
+        if resident and config.beat_lanes >= cols and not (m | step["acc_stride"]) & 1:
             # Rows have alternating parities; a drain in several beats per row waits for no parity.
-            for row in (0, 1):
-                begin, parity = first + self._added + row, (step["acc_addr"] + row) & 1
-                self.sums.append(Sums(begin, end + self._added, parity, every=2))
+            begin, parity = first + self._added, step["acc_addr"] & 1
+            self.sums.append(Sums(begin, end + self._added, parity, 1))
         self._end, self._before, self._loaded = end, before, loaded
         # A command's last tile leaves the walker when its lines are requested.
         self._accept = max(
@@ -426,12 +336,12 @@ class MatrixTiming:
         self.reads.append(Reads(first, end, (a_bank, b_bank), sum(stored)))
         return first, accepted, end + self._settle
 
-    def _add(self, now: int, parity: int) -> None:
-        """Record a cycle in which a row of this parity receives a sum."""
-        if self.sums and (self.sums[-1].end, self.sums[-1].parity) == (now, parity):
-            self.sums.append(Sums(self.sums.pop().begin, now + 1, parity))
-        else:
-            self.sums.append(Sums(now, now + 1, parity))
+    def _add(self, begin: int, count: int, parity: int) -> None:
+        """Record ``count`` cycles in which a row of this parity receives sums."""
+        end = begin + count
+        if self.sums and self.sums[-1] == Sums(self.sums[-1].begin, begin, parity):
+            begin = self.sums.pop().begin
+        self.sums.append(Sums(begin, end, parity))
 
     def _take_sparse(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return the same cycles for a SPARSE, which never overlaps products of the array."""

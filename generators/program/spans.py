@@ -1,0 +1,76 @@
+"""Spans of cycles in which products access the scratchpad and the accumulators."""
+
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Reads:
+    """A span of cycles, ``begin`` to ``end`` - 1, in which a product reads scratchpad banks."""
+
+    begin: int
+    end: int
+    banks: tuple[int | None, int | None]
+    """Bank of the activations, which are read in every cycle, and of the weights; None without
+    reads."""
+    lines: int
+    """Stored lines of weights, evenly distributed over these cycles."""
+
+    def share(self, banks: Container[int | None]) -> float:
+        """Return the share of these cycles in which the product reads none of the ``banks``."""
+        if self.banks[0] in banks:
+            return 0.0
+        return max(1 - self.lines / (self.end - self.begin), 0.0) if self.banks[1] in banks else 1.0
+
+
+def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
+    """Return the cycle after the last access of a command that makes ``accesses`` accesses.
+
+    The command makes at most one access per cycle, from cycle ``now`` on. ``spans`` are intervals
+    of cycles in ascending order: (first cycle, cycle after the last, share). In a span, only the
+    fraction ``share`` of the cycles permits an access. Outside of the spans, every cycle permits
+    one access.
+    """
+    left = float(accesses)
+    for begin, end, share in spans:
+        if end <= max(now, begin):
+            continue
+        if now + left <= begin:
+            break
+        left -= max(begin - now, 0)
+        now = max(now, begin)
+        if share * (end - now) >= left:
+            left /= share
+            break
+        left -= share * (end - now)
+        now = end
+    return now + round(left)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A span of cycles, ``begin`` to ``end`` - 1, in which products write accumulator rows.
+
+    In this span, commands that read rows of the same parity (even or odd) must wait.
+    """
+
+    begin: int
+    end: int
+    parity: int
+    """Parity of the first row (0 for even row numbers)."""
+    count: int = 0
+    """Cycles for which each row is written, before the next one, of the other parity; 0 if all rows
+    have the same parity."""
+
+    def wait(self, now: int, parity: int) -> int:
+        """Return the cycles that a command waits that requests a row of a parity in cycle ``now``.
+
+        The command waits until the products write no row of the parity, or until the span's end.
+        """
+        if not self.begin <= now < self.end:
+            return 0
+        rows = (now - self.begin) // self.count if self.count else 0
+        if (self.parity + rows) & 1 != parity:
+            return 0
+        free = self.begin + (rows + 1) * self.count if self.count else self.end
+        return min(free, self.end) - now
