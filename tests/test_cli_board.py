@@ -11,6 +11,7 @@ import threading
 import time
 import tty
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import numpy as np
@@ -26,6 +27,8 @@ from celosia.fpga.boards import get_board, with_sdram
 from celosia.fpga.device import Device
 from celosia.running import run_files
 from celosia.tb.machine.toolchain import missing_tools
+from celosia.tb.models.run_inputs import Files
+from tests.support.small_model import model_folder
 
 pytestmark = [
     pytest.mark.slow,
@@ -160,7 +163,7 @@ def test_a_command_tells_its_options_without_a_port_and_does_nothing_else(celosi
     assert celosia("host", *words) == (2, "", "celosia: Missing option '--port'.\n")
 
 
-def test_damaged_bytes_are_sent_again(port: str) -> None:
+def test_damaged_bytes_are_sent_again(port: str, tmp_path: Path) -> None:
     def damaging(seed: int, least: int, most: int) -> Callable[[bytes], bytes]:
         rng = np.random.default_rng(seed)
         left = int(rng.integers(least, most))
@@ -178,12 +181,18 @@ def test_damaged_bytes_are_sent_again(port: str) -> None:
         return damage
 
     with Wire(port) as wire:
-        device = Device.open(wire.port)
-        wire.to_board, wire.to_host = damaging(1, 2000, 8000), damaging(2, 200, 600)
-        ran = run_files("digits", PRESETS["tiny"], device, count=1, memory_bytes=MEMORY)
-        figures = ran.figures
-        assert figures["mismatches"] == 0
+        device = Device.open(wire.port, answer_seconds=2.0)
+        wire.to_board, wire.to_host = damaging(1, 500, 2000), damaging(2, 1200, 2400)
+        data = np.random.default_rng(3).bytes(4000)
+        device.write_memory(0, data)
         assert device.repeated > 0, "nothing was damaged"
+        assert device.read_memory(0, len(data)) == data
+        before = device.repeated
+        model = model_folder(tmp_path)
+        files = Files(inputs=model / "inputs.npy")
+        ran = run_files(str(model), PRESETS["tiny"], device, files, count=2, memory_bytes=MEMORY)
+        assert ran.figures["mismatches"] == 0
+        assert device.repeated > before, "nothing was damaged"
         device.close()
 
 

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from celosia.arch.presets import PRESETS, load
 from celosia.cli.compile import slow_testbench
 from celosia.generators.frontend import digits
-from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.hdl.machine import machine_component
 from celosia.sim.interpreter import Interpreter
@@ -21,26 +19,15 @@ from celosia.tb.models.digits_model import compile_digits
 from celosia.tb.models.model_testbench import golden_outputs, model_testbench
 from celosia.tb.models.plain_testbench import TOP, Attachment
 from celosia.tb.verify.random_models import random_inputs, random_weights
+from tests.support.small_model import MODEL, model_folder
 
 needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
-MODEL = ModelDescription(
-    name="mine", tokens=5, features=3, dim=4, layers=1, heads=1, ffn=4, classes=3, variable=True
-)
 ON_DISK = {"program.hex", "program.bin", "image.bin", "config.toml", "model.json"}
 
 
 @pytest.fixture
 def mine(tmp_path: Path) -> Path:
-    """Return a folder with a small model, its inputs and its labels."""
-    rng = np.random.default_rng(6)
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "model.toml").write_text(MODEL.to_toml())
-    weights = {name: w.astype(np.float32) for name, w in random_weights(rng, MODEL).items()}
-    save_file(weights, folder / "weights.safetensors")
-    np.save(folder / "inputs.npy", rng.normal(0, 1, (8, 5, 3)))
-    (folder / "names.txt").write_text("one\ntwo\nthree\n")
-    return folder
+    return model_folder(tmp_path)
 
 
 def classify(folder: Path, rows: np.ndarray) -> np.ndarray:

@@ -210,12 +210,12 @@ def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
     config = PRESETS["tiny"]
     told: list[str] = []
     unit = make_unit("requantizer", config)
-    task = Task(config=config, board=get_board("ulx3s_25f"), seeds=(1, 2), unit=unit)
+    task = Task(config=config, board=get_board("icebreaker"), seeds=(1, 2), unit=unit)
     done = task.build(tmp_path, lambda step, *_: told.append(step))
     report = done.report
     assert report["multipliers"] == 4
     assert 400 < report["luts"] < 1200
-    assert report["fmax_mhz"] == max(report["seeds"].values()) > 60
+    assert report["fmax_mhz"] == max(report["seeds"].values()) > 25
     assert {"floorplan.png", "design.v", "config.toml"} <= set(done.files)
     assert told[0] == "Verilog"
     assert sum(unit.get("multipliers", 0) for unit in report["units"].values()) == 4

@@ -50,7 +50,7 @@ def test_a_conversion_warns_of_nothing() -> None:
         "from celosia.arch.presets import load\n"
         "from celosia.hdl.machine import machine_component\n"
         "changes = ['lanes=2', 'registered=true', 'array=tree', 'rotary=true']\n"
-        "for config in (load('odd', []), load('tiny', changes)):\n"
+        "for config in (load('micro', []), load('tiny', changes)):\n"
         "    text = rtlil.convert(machine_component(config), emit_src=False)\n"
         "    assert 'module \\\\top\\n' in text\n"
     )
