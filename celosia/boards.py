@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from celosia.arch.arguments import checked
 from celosia.arch.config import Config
 from celosia.arch.support.writing import check_folder, write_files
 from celosia.fpga.boards import get_board
 from celosia.fpga.build import Task
 from celosia.fpga.device import Device
+from celosia.fpga.pll import checked_clock
 from celosia.fpga.spi_port import FTDI
 from celosia.fpga.top import BAUD
 
@@ -18,6 +20,7 @@ REPORT = "report.json"
 """File name of the report."""
 
 
+@checked(memory_bytes=1, seeds=1)
 def build(
     config: Config | None = None,
     *,
@@ -39,6 +42,8 @@ def build(
     cannot be written, and :class:`RunError` if a tool fails.
     """
     target, folder = get_board(board, "uart"), Path(out)
+    if clock_mhz is not None:
+        checked_clock(clock_mhz)
     if memory_bytes is not None:
         target = replace(target, memory_bytes=memory_bytes)
     check_folder(folder)

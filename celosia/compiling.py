@@ -4,11 +4,10 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from numbers import Integral, Real
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, get_origin
+from typing import Any, TypeVar
 
+from celosia.arch.arguments import check_type, checked, kinds_of
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known, close
 from celosia.arch.formats import OPERAND_BITS
@@ -39,7 +38,6 @@ _RANDOM = 32
 _Kind = TypeVar("_Kind", Options, TextOptions)
 _OF_DECODERS = ("kv_bits", "places", "whole", "block", "texts", "length", "folded", "deferred")
 _OF_ENCODERS = ("percentile", "per_channel")
-_WORDS = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
 @contextmanager
@@ -48,6 +46,7 @@ def quiet(_title: str) -> Iterator[Progress]:
     yield lambda _done, _total: None
 
 
+@checked(memory_bytes=1)
 def compile(
     model: Model,
     config: Config | None = None,
@@ -81,12 +80,6 @@ def compile(
     does not fit the configuration. Warns if the integer model's outputs differ much from those of
     the float model.
     """
-    if not isinstance(model, Model):
-        raise InputError(f"Model must be one of celosia.load, not {model!r}")
-    if not isinstance(config, Config | None):
-        raise InputError(f"Configuration must be one of celosia.config, not {config!r}")
-    _check_type("loss", float | None, loss)
-    _check_type("memory_bytes", int | None, memory_bytes)
     asked = {"loss": loss, "memory_bytes": memory_bytes, "bits": bits, "fixed": fixed}
     if isinstance(model.source, TextSource):
         texts = None if calibration is None else _texts(model, calibration)
@@ -110,22 +103,12 @@ def _options(kind: type[_Kind], model: Model, values: dict[str, Any]) -> _Kind:
         if name in (_OF_ENCODERS if text else _OF_DECODERS):
             whose = "encoders" if text else "language models"
             raise InputError(f"Option {name} is for {whose}, which model {model.name} is not")
-        _check_type(name, kinds[name], value)
+        check_type(f"Option {name}", kinds_of(kinds[name]), value)
     weights = model.source.description.shapes()
     for name in values.get("chosen", ()):
         if name not in weights:
             raise InputError(f"Model {model.name} has no weight {name!r};{close(name, weights)}")
     return kind(**values)
-
-
-def _check_type(name: str, kind: Any, value: Any) -> None:
-    """Raise :class:`InputError` if an option's value is not of the option's type."""
-    kinds = kind.__args__ if isinstance(kind, UnionType) else (get_origin(kind) or kind,)
-    numbers = [of for own, of in ((int, Integral), (float, Real)) if own in kinds]
-    flag = isinstance(value, bool)
-    if not isinstance(value, (*kinds, *numbers)) or (flag and bool not in kinds):
-        words = _WORDS.get(kinds[0], "a mapping from weights' names to formats")
-        raise InputError(f"Option {name} must be {words}, not {value!r}")
 
 
 def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:

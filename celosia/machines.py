@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from celosia.arch.arguments import checked
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, close
 from celosia.arch.presets import PRESETS, load
 
 
+@checked()
 def config(source: str | Path = "small", **fields: Any) -> Config:
     """Return the configuration of a preset, a board or a TOML file, with changed fields.
 

@@ -1,5 +1,6 @@
 """Float models, read from ONNX, Hugging Face and llama2.c files."""
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from celosia.arch.arguments import checked
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import PACKAGES, load_source
 from celosia.generators.frontend.text_sources import (
     TextSource,
+    is_packaged,
     is_text,
     load_text,
 )
@@ -56,6 +59,7 @@ class Model(Shown):
         """
         return [self._float(values) for values in self.prepared(inputs)]
 
+    @checked(count=1)
     def examples(self, count: int = 1) -> list[Any]:
         """Return ``count`` example inputs in the model's input form.
 
@@ -74,7 +78,8 @@ class Model(Shown):
             )
             return some.tokens.tolist()
         if self.name in model_names():
-            return [*read_digits(self.name, source)[1][:count]]
+            images = read_digits(self.name, source)[1]
+            return [images[index % len(images)] for index in range(count)]
         if source.tokenizer is not None:
             sentences = read_sentences(CALIBRATION, blank=True)
             return [sentences[index % len(sentences)] for index in range(count)]
@@ -91,18 +96,28 @@ class Model(Shown):
             return [np.array(tokens) for tokens in token_rows(self.name, source.tokenizer, inputs)]
         return [
             source.prepare(source.encode(each) if isinstance(each, str) else each)
-            for each in _several(self.name, inputs)
+            for each in several(self.name, inputs)
         ]
 
+    @checked()
     def origin(self, folder: str | Path) -> dict[str, Any]:
         """Return where :func:`open` finds the float model of a saved program, as a dictionary.
 
         The entry ``model`` is the model's name, or its path relative to ``folder``. ``folder`` is
         the folder in which the program is saved. The entry ``tokens`` is the length of the longest
-        input, or 0 for the model's default.
+        input, or 0 for the model's default. The entry ``digest`` is :attr:`digest`.
         """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
-        return {"model": name, "tokens": self.tokens}
+        return {"model": name, "tokens": self.tokens, "digest": self.digest}
+
+    @property
+    def digest(self) -> str:
+        """Digest of the model's description and weights, without its name."""
+        weights, unnamed = self.source.weights, self.source.description.replace(name="model")
+        known = hashlib.blake2b(unnamed.to_toml().encode(), digest_size=16)
+        for name in sorted(weights):
+            known.update(name.encode() + np.asarray(weights[name], np.float32).tobytes())
+        return known.hexdigest()
 
     def _float(self, prepared: NDArray[Any]) -> Floats:
         source = self.source
@@ -134,10 +149,15 @@ class Model(Shown):
 
 def is_named(model: str) -> bool:
     """Return whether ``model`` is the name of a model in a Python package, and not a path."""
-    return model in (*PACKAGES, *model_names())
+    return model in (*PACKAGES, *model_names()) or is_packaged(model)
 
 
-def _several(name: str, inputs: Inputs) -> Sequence[Any]:
+def several(name: str, inputs: Inputs) -> Sequence[Any]:
+    """Return the sequence of inputs that ``inputs`` stands for; a text is one input.
+
+    ``name`` is the model's name in messages. Raises :class:`InputError` if ``inputs`` is empty or
+    no sequence.
+    """
     some = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(some, Sequence | np.ndarray) or not len(some):
         raise InputError(f"Model {name} takes a sequence of inputs, not {inputs!r}")
@@ -151,7 +171,7 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
     text nor a row of integers [n].
     """
     rows = []
-    for entry in _several(name, inputs):
+    for entry in several(name, inputs):
         text = isinstance(entry, str) and tokenizer is not None
         tokens = np.asarray(tokenizer.encode(entry) if text else entry)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
@@ -163,6 +183,7 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
     return rows
 
 
+@checked(tokens=0)
 def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int = 0) -> Model:
     """Load a float model: an ONNX file, a Hugging Face folder, a llama2.c file, or a known name.
 

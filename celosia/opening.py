@@ -4,12 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+from celosia.arch.arguments import checked
 from celosia.arch.errors import InputError
 from celosia.generators.export.compiled_folder import is_compiled, load_compiled
 from celosia.models import Model, is_named, load
 from celosia.programs import Program
 
 
+@checked()
 def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
     """Return the program in a folder that ``Program.save`` or ``celosia compile`` wrote.
 
@@ -20,12 +22,15 @@ def open(folder: str | Path, *, model: Model | None = None, floats: bool = False
     then the matrices that the machine reads, and its outputs the matrices that the machine writes.
 
     Raises :class:`InputError` if a file is missing or damaged, or if the program was saved in the
-    file format of another version of Celosia.
+    file format of another version of Celosia. It is also raised if the program was compiled from
+    another float model.
     """
     place = Path(folder)
     code, tokenizer, known = load_compiled(place)
     if floats and model is None and tokenizer is None:
         model = _origin(place, known.get("origin"))
+    if model is not None and isinstance(known.get("origin"), dict):
+        _check_same(place, code.name, model, known["origin"])
     names = known.get("labels", ())
     return Program(code, known["made"], model, own_tokenizer=tokenizer, names=names)
 
@@ -42,6 +47,21 @@ def open_compiled(folder: str | Path) -> Program:
             f"{folder} --out build/{Path(folder).stem}"
         )
     return open(folder, floats=True)
+
+
+def _check_same(folder: Path, name: str, model: Model, origin: dict[str, Any]) -> None:
+    """Raise :class:`InputError` unless a folder was compiled from ``model``.
+
+    ``name`` is the name of the folder's model, and ``origin`` the entry of its manifest.
+    Manifests of earlier versions have no digest, and fit every model.
+    """
+    digest = model.digest
+    if origin.get("digest", digest) != digest:
+        raise InputError(
+            f"Folder {folder} was compiled from model {name}, and model "
+            f"{model.name} has other weights or settings; compile it again: celosia compile "
+            f"{model.name} --out {folder}"
+        )
 
 
 def _origin(folder: Path, known: Any) -> Model:

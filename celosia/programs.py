@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from celosia.arch.arguments import check_type, checked
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError, check_known
 from celosia.arch.formats import OPERAND_BITS
@@ -27,7 +28,7 @@ from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.generators.studies.remedies import remedies
-from celosia.models import Inputs, Model, token_rows
+from celosia.models import Inputs, Model, several, token_rows
 from celosia.tables import Shown, facts
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 from celosia.tb.machine.simulators import make_machine
@@ -140,6 +141,7 @@ class Program(Shown):
         """
         return self.predicted(FAR)
 
+    @checked()
     def predicted(self, timing: MemoryTiming) -> int | None:
         """Return the predicted cycles of a run with an external memory that has this ``timing``.
 
@@ -170,6 +172,7 @@ class Program(Shown):
             warning=warning,
         )
 
+    @checked()
     def run(self, inputs: Inputs, on: str = "golden", *, timing: MemoryTiming = FAR) -> Run:
         """Run the program on inputs; return its outputs, cycles and the number of wrong tensors.
 
@@ -343,6 +346,7 @@ class Program(Shown):
         figures = run_answers(code, tokenizer, answers, machine, **how)
         return {**figures, **self.made, "bits": [OPERAND_BITS]}
 
+    @checked(steps=1, seed=0)
     def generate(
         self,
         text: str,
@@ -422,10 +426,12 @@ class Program(Shown):
             )
         return self.model
 
+    @checked()
     def save(self, folder: str | Path) -> Path:
         """Write the program to a folder, which :func:`celosia.open` reads; return the folder."""
         return self.export(folder, verilog=False)
 
+    @checked(steps=1)
     def export(
         self,
         folder: str | Path,
@@ -450,7 +456,9 @@ class Program(Shown):
         rows: Sequence[Any] = ()
         if (c or testbench) and isinstance(self.code, TextHost):
             blank = [""] * self.code.texts
-            rows = blank if inputs is None else [inputs] if isinstance(inputs, str) else [*inputs]
+            rows = blank if inputs is None else several(self.name, inputs)
+            for prompt in rows:
+                check_type(f"A prompt of program {self.name}", (str,), prompt)
             self.check_texts(len(rows))
         elif c or testbench:
             model = self.with_model

@@ -10,7 +10,7 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.cli.board import opened
-from celosia.cli.board_options import checked_clock, sdram_board_option
+from celosia.cli.board_options import sdram_board_option
 from celosia.cli.format_options import WEIGHT_KEYS, Formats, quantize_options
 from celosia.cli.model_options import encoder_options
 from celosia.cli.options import given_options
@@ -19,6 +19,7 @@ from celosia.cli.paths import FILE
 from celosia.cli.tree import Command
 from celosia.compiling import compile_encoder
 from celosia.fpga.boards import Board
+from celosia.fpga.pll import checked_clock
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_shapes import SHAPES, untrained
 from celosia.generators.graph.quantized import Decoder

@@ -13,8 +13,6 @@ from celosia.arch.rules import PACKED_WIDTH
 from celosia.cli.options import grouped, override_option
 from celosia.fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_flash, with_sdram
 
-_MOST_MHZ = 1000
-
 link_option = click.option(
     "--link",
     default="uart",
@@ -81,16 +79,6 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     board, config = target
     reading_board = with_flash(board, kind)
     return reading_board, reading_board.config if config == board.config else config
-
-
-def checked_clock(mhz: float) -> float:
-    """Return the clock frequency ``mhz`` (MHz) unchanged, after a check of its range.
-
-    Raises :class:`InputError` if the frequency is 0 or less, or above 1000 MHz.
-    """
-    if not 0 < mhz <= _MOST_MHZ:
-        raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
-    return mhz
 
 
 def _size(memory: str) -> int:

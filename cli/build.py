@@ -12,7 +12,7 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder, write_files
-from celosia.cli.board_options import board_options, checked_clock, flash_option, flashed
+from celosia.cli.board_options import board_options, flash_option, flashed
 from celosia.cli.options import check_unit
 from celosia.cli.output import report
 from celosia.cli.paths import FILE
@@ -21,6 +21,7 @@ from celosia.cli.tree import Command
 from celosia.fpga.boards import Board
 from celosia.fpga.build import Build, Task
 from celosia.fpga.devices import RESOURCES
+from celosia.fpga.pll import checked_clock
 from celosia.generators.verilog.units import UNITS, make_unit
 
 REPORT = "report.json"

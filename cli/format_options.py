@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,8 @@ from celosia.arch.errors import InputError, check_known
 from celosia.arch.formats import FORMATS, NESTED, OPERAND_BITS
 from celosia.cli.options import QUANTIZE, Adder, Command
 from celosia.generators.graph.fewer_planes import check_bits
-from celosia.generators.quantize.options import INT8, MIXED
+from celosia.generators.quantize.options import INT8, MIXED, check_group
+from celosia.generators.studies.mixtures import check_loss
 
 AUTO = "auto"
 """Format that a command reports for weights whose formats are searched."""
@@ -137,19 +137,9 @@ class Formats:
 
     def __post_init__(self) -> None:
         """Check the fields as far as possible without the model."""
-        if self.group > 0 and self.weights == INT8:
-            raise InputError(
-                f"Option --quantize group={self.group} needs a format of fewer bits in weights, "
-                f"which is {INT8}"
-            )
+        check_group(self.group, self.weights)
         check_bits(self.bits, NESTED)
-        if self.loss is not None and not 0 <= self.loss < math.inf:
-            raise InputError(f"Loss must be a number from 0 on, not {self.loss}")
-        if self.loss is not None and self.weights != INT8:
-            raise InputError(
-                f"Option --quantize loss searches the format of each matrix, so weights must be "
-                f"{INT8}, not {self.weights}"
-            )
+        check_loss(self.loss, self.weights)
 
     @property
     def quantization(self) -> Mapping[str, Any]:

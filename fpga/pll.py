@@ -15,6 +15,19 @@ _ICE40 = template("pll_ice40")
 _GOWIN = template("pll_gowin")
 
 
+_MOST_MHZ = 1000
+
+
+def checked_clock(mhz: float) -> float:
+    """Return the clock frequency ``mhz`` (MHz) unchanged, after a check of its range.
+
+    Raises :class:`InputError` if the frequency is 0 or less, or above 1000 MHz.
+    """
+    if not 0 < mhz <= _MOST_MHZ:
+        raise InputError(f"The clock must be above 0 and at most {_MOST_MHZ} MHz, not {mhz:g}")
+    return mhz
+
+
 @dataclass(frozen=True)
 class Pll:
     """A PLL's setting: its output frequency, its input frequency (MHz), and its Verilog.

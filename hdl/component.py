@@ -8,6 +8,8 @@ from typing import Protocol, runtime_checkable
 from amaranth.hdl import DomainRenamer, Elaboratable, Module
 from amaranth.lib import wiring
 
+from celosia.arch.arguments import check_type, parameters
+
 
 @runtime_checkable
 class Placer(Protocol):
@@ -34,15 +36,16 @@ def _ask(elaborate: Callable) -> Callable:
 
 
 def _store(construct: Callable) -> Callable:
-    """Return a constructor that stores its arguments in attributes before it does anything else."""
-    signature = inspect.signature(construct)
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    _, *names = (name for name, each in signature.parameters.items() if each.kind in kinds)
+    """Return a constructor that first checks its arguments' types and stores them in attributes."""
+    signature, kinds = inspect.signature(construct), parameters(construct)
+    _, *names = kinds
 
     @functools.wraps(construct)
     def store(self, *arguments, **options):
         bound = signature.bind(self, *arguments, **options)
         bound.apply_defaults()
+        for name in names:
+            check_type(f"Argument {name}", kinds[name], bound.arguments[name])
         vars(self).update({name: bound.arguments[name] for name in names})
         construct(self, *arguments, **options)
 
@@ -61,7 +64,8 @@ class Component(wiring.Component):
     ``ResetInserter`` and ``EnableInserter`` have no effect inside a module made by a placer.
 
     The arguments of a subclass's constructor are attributes with the same names from its first line
-    on. If a port has the name of an argument, the attribute is the port.
+    on. If a port has the name of an argument, the attribute is the port. An argument that is not of
+    its annotated type raises :class:`celosia.arch.errors.InputTypeError`.
     """
 
     def __init_subclass__(cls, **kwargs):

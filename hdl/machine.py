@@ -1,10 +1,12 @@
 """Selects the accelerator that a configuration describes: one with engines, or a microcoded one."""
 
+from celosia.arch.arguments import checked
 from celosia.arch.config import Config
 from celosia.hdl.accelerator import Accelerator
 from celosia.hdl.micro.machine import MicroMachine
 
 
+@checked()
 def machine_component(config: Config) -> Accelerator | MicroMachine:
     """Return the accelerator of a configuration, with the ports :class:`MachinePorts`.
 

@@ -105,7 +105,7 @@ def test_the_formats_have_one_meaning(celosia, tmp_path: Path, formats: tuple[st
         (("bench", "pins", "--board", "ulx3s_85f"), "Unknown key of --quantize 'loss'"),
         (
             ("run", "examples/onnx/rows.onnx"),
-            "Option --quantize loss measures accuracy on the digits, which examples/onnx",
+            "Option loss measures accuracy on the digits, which examples/onnx",
         ),
     ],
 )

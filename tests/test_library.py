@@ -5,12 +5,15 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import celosia
+import celosia as library
 from celosia.generators.frontend.source import Source
 from celosia.tb.models.run_inputs import cosine
 
@@ -214,14 +217,25 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
             "Unknown option 'kv_bit'; did you mean kv_bits",
         ),
         (lambda p: p.run(np.full((1, 16, 4), np.nan)), "of model digits must hold finite numbers"),
-        (lambda p: celosia.compile("digits"), "Model must be one of celosia.load, not 'digits'"),
+        (lambda p: celosia.compile("digits"), "model must be one of celosia.load, not 'digits'"),
         (lambda p: celosia.compile(p.model, "small"), "must be one of celosia.config, not 'small'"),
         (lambda p: celosia.compile(p.model, group="a"), "group must be an integer, not 'a'"),
         (lambda p: celosia.compile(p.model, group=True), "group must be an integer, not True"),
         (lambda p: celosia.compile(p.model, balance="a"), "balance must be a number, not 'a'"),
         (lambda p: celosia.compile(p.model, sparse=1), "sparse must be true or false, not 1"),
         (lambda p: celosia.compile(p.model, loss="1"), "loss must be a number, not '1'"),
-        (lambda p: celosia.compile(p.model, loss=np.nan), "Loss must not be negative, not nan"),
+        (
+            lambda p: celosia.compile(p.model, loss=np.nan),
+            "Loss must be a number from 0 on, not nan",
+        ),
+        (
+            lambda p: celosia.compile(p.model, loss=1, weights="int4"),
+            "Option loss searches the format of each matrix, so weights must be int8, not int4",
+        ),
+        (
+            lambda p: celosia.compile(p.model, group=8),
+            "Option group=8 needs a format of fewer bits in weights, which is int8",
+        ),
         (lambda p: celosia.compile(p.model, deferred=True), "deferred is for language models"),
         (lambda p: celosia.compile(p.model, kv_bits=4), "kv_bits is for language models, which"),
         (
@@ -236,11 +250,100 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
         (lambda p: celosia.load("digits", tokenizer="x"), "is an encoder; leave out tokenizer x"),
         (lambda p: celosia.load("tales", tokens=9), "leave out tokens, which is 9"),
         (lambda p: celosia.build(board="x", out="y"), "Unknown board 'x'"),
+        (
+            lambda p: celosia.build(board="ulx3s_85f", out="y", clock_mhz=np.nan),
+            "clock must be above 0 and at most 1000 MHz, not nan",
+        ),
+        (
+            lambda p: celosia.open("y", model=5),
+            "Argument model must be one of celosia.load, not 5",
+        ),
     ],
 )
 def test_wrong_input_is_named(digits: celosia.Program, call, message: str) -> None:
     with pytest.raises(celosia.InputError, match=message):
         call(digits)
+
+
+WRONG: list[tuple[Callable[[celosia.Program, Any], object], str, list[Any]]] = [
+    (lambda _, value: celosia.config(value), "source", [None, 5]),
+    (lambda _, value: celosia.load(value), "model", [None, 5]),
+    (lambda _, value: celosia.load("tales", tokenizer=value), "tokenizer", [5, True]),
+    (lambda _, value: celosia.load("digits", tokens=value), "tokens", [-1, None, True, "9"]),
+    (lambda _, value: celosia.open(value), "folder", [None, 5]),
+    (lambda _, value: celosia.open("no", floats=value), "floats", [1, "a"]),
+    (lambda _, value: celosia.compile(value), "model", [None, "tales"]),
+    (lambda p, value: celosia.compile(p.model, bits=value), "bits", [None, 8.0]),
+    (lambda p, value: celosia.compile(p.model, fixed=value), "fixed", [1]),
+    (lambda p, value: celosia.compile(p.model, memory_bytes=value), "memory_bytes", [0, 1.5]),
+    (lambda _, value: celosia.build(value, board="ulx3s_85f", out="y"), "config", [5, "tiny"]),
+    (lambda _, value: celosia.build(board=value, out="y"), "board", [None, 5]),
+    (lambda _, value: celosia.build(board="ulx3s_85f", out=value), "out", [None, 5]),
+    (lambda _, value: celosia.build(board="ulx3s_85f", out="y", seeds=value), "seeds", [0, 1.5]),
+    (lambda p, value: p.model.examples(value), "count", [0, -1, True, 1.5, None]),
+    (lambda p, value: p.run([[1]], on=value), "on", [5, None]),
+    (lambda p, value: p.run([[1]], timing=value), "timing", [5, None]),
+    (lambda p, value: p.predicted(value), "timing", [40, None]),
+    (lambda p, value: p.generate(value), "text", [5, None, ["one"]]),
+    (lambda p, value: p.generate("one", steps=value), "steps", [0, -1, True, 1.5, None]),
+    (lambda p, value: p.generate("one", seed=value), "seed", [-1, True, 1.5, None]),
+    (lambda p, value: p.generate("one", temperature=value), "temperature", ["1", None, True]),
+    (lambda p, value: p.generate("one", top_p=value), "top_p", ["1", None]),
+    (lambda p, value: p.save(value), "folder", [None, 5]),
+    (lambda p, value: p.export("y", steps=value), "steps", [0, 1.5]),
+    (lambda p, value: p.export("y", c=value), "c", [1, "no"]),
+    (lambda _, value: celosia.hdl.Accelerator(value), "config", [5, None]),
+    (lambda _, value: celosia.hdl.Softmax(lanes=value, max_row=8), "lanes", ["2", None, 1.5]),
+    (lambda _, value: celosia.hdl.Table(lanes=2, level=value), "level", [5]),
+]
+
+
+@pytest.mark.parametrize(("call", "name", "values"), WRONG)
+def test_types_and_ranges_of_arguments_are_checked(
+    tales: celosia.Program, call: Callable, name: str, values: list
+) -> None:
+    for value in values:
+        with pytest.raises(celosia.InputError, match=f"^Argument {name} must be .*{value}"):
+            call(tales, value)
+
+
+def test_prompts_of_an_export_are_texts(tales: celosia.Program, tmp_path: Path) -> None:
+    for wrong, message in ((5, "takes a sequence of inputs"), ([[1]], "must be a string")):
+        with pytest.raises(celosia.InputError, match=message):
+            tales.export(tmp_path, c=True, inputs=wrong)
+
+
+def test_numbers_of_numpy_are_arguments(tales: celosia.Program) -> None:
+    assert len(tales.model.examples(np.int64(2))) == 2
+    assert list(tales.generate("one", steps=np.int32(2), temperature=np.float32(0)))
+
+
+def test_more_examples_than_images_begin_anew(digits: celosia.Program) -> None:
+    some = digits.model.examples(1000)
+    assert len(some) == 1000
+    assert any(np.array_equal(some[0], other) for other in some[1:])
+
+
+def test_a_folder_is_opened_with_its_own_model_only(
+    digits: celosia.Program, tales: celosia.Program, tmp_path: Path
+) -> None:
+    for program, other in ((digits, "digits-int4"), (tales, "tales-sparse")):
+        folder = program.save(tmp_path / program.name)
+        assert celosia.open(folder, model=program.model).model is program.model
+        with pytest.raises(celosia.InputError, match=f"was compiled from model {program.name}, an"):
+            celosia.open(folder, model=celosia.load(other))
+
+
+@pytest.mark.parametrize("words", ["inspect", "evaluate", "evaluate --text README.md"])
+def test_a_command_for_float_models_refuses_a_program(
+    celosia, digits: library.Program, tales: library.Program, tmp_path: Path, words: str
+) -> None:
+    for program in (digits, tales):
+        folder = program.save(tmp_path / program.name)
+        code, output, errors = celosia(*words.split(), folder)
+        assert (code, output) == (2, "")
+        sentence = f"celosia: Folder {folder} holds a compiled program and no float model; run it"
+        assert errors.startswith(sentence)
 
 
 def test_a_driver_takes_as_many_prompts_as_a_run(tales: celosia.Program, tmp_path: Path) -> None:

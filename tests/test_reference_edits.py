@@ -67,6 +67,16 @@ def test_edits_are_what_transformers_recorded_or_refused(name: str) -> None:
     } == {}
 
 
+@pytest.mark.parametrize("value", [None, False])
+def test_attention_that_is_not_bidirectional_is_causal(tmp_path: Path, value: object) -> None:
+    base = BASES["GemmaForCausalLM"]
+    for edit, config, tensors in edits.edits(base["config"], base["shapes"]):
+        if edit == "as it is":
+            edits.write(tmp_path, config | {"use_bidirectional_attention": value}, tensors)
+    inputs = edits.inputs_of(base["config"])
+    assert compared(tmp_path, inputs, np.array([OUTPUTS["GemmaForCausalLM"]["as it is"]])) < NEAR
+
+
 def test_few_edits_that_transformers_accepts_are_refused() -> None:
     differences = [difference for name in BASES for difference in recorded(name).values()]
     assert sum(difference is None for difference in differences) <= MOST_REFUSED * len(differences)

@@ -10,8 +10,9 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.files import check_links, inside, reading
 from celosia.arch.presets import load
-from celosia.generators.export.manifest import CONFIG, DECODER, ENCODER, FORMAT, MANIFEST, PROGRAM
+from celosia.generators.export.manifest import CONFIG, DECODER, ENCODER, FORMAT, PROGRAM
 from celosia.generators.frontend.hugging_face_folder import read_json
+from celosia.generators.frontend.other_files import MANIFEST
 from celosia.generators.frontend.text_sources import open_tokenizer
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.graph.tensors import Tensor

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from celosia.generators.export.manifest import MANIFEST
+from celosia.generators.frontend.other_files import MANIFEST
 
 Files = dict[str, str | bytes]
 _KEY = "files"

@@ -21,7 +21,6 @@ PROGRAM_HEX = "program.hex"
 PROGRAM = "program.bin"
 CONFIG = "config.toml"
 IMAGE = "image.bin"
-MANIFEST = "model.json"
 FORMAT = 2
 """Version of the format; the first version had no number."""
 ENCODER, DECODER = "encoder", "decoder"

@@ -10,12 +10,12 @@ from celosia.arch.files import reading
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.export.manifest import (
     CONFIG,
-    MANIFEST,
     PROGRAM,
     PROGRAM_HEX,
     manifest,
     tokenizer_entry,
 )
+from celosia.generators.frontend.other_files import MANIFEST
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, TextSource
 from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
@@ -47,7 +47,7 @@ def package(
     - A decoder's result also has the tokenizer's file, if there is one.
 
     Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's entry on
-    how to load the encoder's float model again, or None if its source is unknown. The other
+    how to load the float model again, or None if its source is unknown. The other
     arguments are those of :func:`manifest`.
 
     Raises :class:`InputError` if the tokenizer's file cannot be read.
@@ -57,8 +57,7 @@ def package(
     if isinstance(source, TextSource):
         tokenizer = _tokenizer_file(source)
         known["tokenizer"] = tokenizer_entry(source.tokenizer, next(iter(tokenizer), None))
-    else:
-        known["origin"] = origin
+    known["origin"] = origin
     written: dict[str, str | bytes] = {
         PROGRAM_HEX: "".join(f"{word:08x}\n" for word in code.words),
         PROGRAM: _word_bytes(code.words),

@@ -174,9 +174,12 @@ class Folder:
             raise InputError(wrong)
 
     def _wrong(self, name: str, value: Any, why: str) -> str:
-        """Return a sentence if a setting is given and has another value; empty otherwise."""
+        """Return a sentence if a setting is given and has another value; empty otherwise.
+
+        A setting that may be null is off if it is null.
+        """
         setting = self.config.get(name, value)
-        if setting == value:
+        if setting == value or (value is False and setting is None):
             return ""
         source = "" if name in self.given else ", which it is where it is left out"
         return (

@@ -10,6 +10,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.files import reading
 from celosia.arch.tables import read_table
 from celosia.generators.frontend.hugging_face_folder import TABLES
+from celosia.generators.frontend.weights import DESCRIPTION_FILE
 
 _OTHERS = {
     suffix: entry["why"]
@@ -17,6 +18,8 @@ _OTHERS = {
     for suffix in entry["suffixes"]
 }
 _MAGIC = {b"GGUF": ".gguf", b"PK\x03\x04": ".zip", b"\x89HDF": ".h5", b"\x80\x02": ".pkl"}
+MANIFEST = "model.json"
+"""Name of the file that describes a compiled program, in the folder of the program."""
 KNOWN = "a folder, an ONNX file (.onnx), a llama2.c checkpoint (.bin), or a name of the package's"
 
 
@@ -37,10 +40,15 @@ def refuse_other(path: Path) -> None:
 
     If the file's suffix or first bytes show a known but unsupported format, the error message says
     how to convert the model. For any other file, the message lists the supported forms of models.
-    There is no error for a folder, or for a missing file without the suffix of an unsupported
-    format.
+    A folder raises it if it holds a compiled program and no float model. There is no error for
+    another folder, or for a missing file without the suffix of an unsupported format.
     """
     kind = path.suffix.lower()
+    if (path / MANIFEST).is_file() and not (path / DESCRIPTION_FILE).is_file():
+        raise InputError(
+            f"Folder {path} holds a compiled program and no float model; run it with: celosia run "
+            f"{path}, or give the model that it was compiled from"
+        )
     if path.is_dir():
         return
     if path.is_file():

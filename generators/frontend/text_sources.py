@@ -173,8 +173,7 @@ def is_text(model: str) -> bool:
     """
     path = Path(model)
     check_links(path)
-    own = path.name == model and _is_folder(_MODELS / model)
-    if own or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():
+    if is_packaged(model) or path.suffix == LLAMA2C_SUFFIX or (path / DECODER_FILE).is_file():
         return True
     if is_hugging_face(path):
         return model_type(path) in {
@@ -183,6 +182,11 @@ def is_text(model: str) -> bool:
             *REFUSED,
         }
     return is_onnx(path) and file_and_output(path)[0].is_file() and is_causal(path)
+
+
+def is_packaged(model: str) -> bool:
+    """Return whether ``model`` is the name of a language model that comes with the package."""
+    return Path(model).name == model and _is_folder(_MODELS / model)
 
 
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
@@ -226,6 +230,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
         model, weights = load_onnx_text(path)
         return _source(file_and_output(path)[0].parent, tokenizer, model, weights)
     if path.is_dir():
+        refuse_other(path)
         raise InputError(f"Folder {path} has no {CONFIG_FILE}")
     if path.suffix != LLAMA2C_SUFFIX:
         refuse_other(path)

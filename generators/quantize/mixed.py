@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from celosia.arch.errors import InputError
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph import builder, network
 from celosia.generators.graph.operations import Linear
@@ -89,10 +88,8 @@ def mix(
     loss and an error that increases smoothly with the loss. The error is used for models in which
     only one matrix has a coarse format. ``look`` takes a model, and returns a dictionary from
     tensor name to the tensor on some inputs. ``progress`` is called with the number of measured
-    models and the number of models to measure. Raises :class:`InputError` if the bound is negative.
+    models and the number of models to measure.
     """
-    if not bound >= 0:
-        raise InputError(f"Loss must not be negative, not {bound}")
     models = {name: make(name) for name in (INT8, *CANDIDATES)}
     names = _names(models[INT8])
     total, done = len(names) + len(CANDIDATES) + ROUNDS + 1, 0

@@ -18,6 +18,14 @@ MIXED = "mixed"
 """Activations of 16 bits in attention, of 8 elsewhere."""
 
 
+def check_group(group: int, weights: str) -> None:
+    """Raise :class:`InputError` if ``group`` is set for weights in the format ``weights``, INT8."""
+    if group > 0 and weights == INT8:
+        raise InputError(
+            f"Option group={group} needs a format of fewer bits in weights, which is {INT8}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Quantization:
     """Options of quantization, such as weight formats and the KV cache's bits.
@@ -105,6 +113,8 @@ class Quantization:
             )
         if self.group < 0:
             raise InputError(f"Group of weights must not be negative, not {self.group}")
+        if all(name == INT8 for name in (self.weights, *self.chosen.values())):
+            check_group(self.group, self.weights)
         if self.weights == NESTED and (self.group or self.low_rank):
             raise InputError(
                 f"Weights {NESTED} take neither groups nor a correction, but group is {self.group} "

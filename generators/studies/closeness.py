@@ -5,6 +5,7 @@ from pathlib import Path
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.frontend import digits
+from celosia.generators.frontend.other_files import refuse_other
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import TextSource, is_text, load_text
 from celosia.generators.frontend.weights import model_names
@@ -42,6 +43,7 @@ def closeness(
     """
     if is_text(model):
         return _texts(load_text(model, tokenizer), count, progress)
+    refuse_other(Path(model))
     if model not in model_names():
         raise InputError(
             f"Model {model} is neither a language model nor one of the digits: "

@@ -1,5 +1,6 @@
 """Search for small weight formats whose loss exceeds that of INT8 by at most a bound."""
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -17,7 +18,7 @@ from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.quantize.calibrate import Progress, calibrate
 from celosia.generators.quantize.mixed import Mixture, mix
-from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.options import INT8, Quantization
 from celosia.generators.quantize.policy import LEAST_ERROR, RANGES
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_stepped
 from celosia.generators.quantize.tensor_steps import Steps
@@ -56,8 +57,9 @@ def search_formats(
 
     ``source`` is the loaded language model, or None for the digits model ``name``. ``show``
     displays the progress of the search. Raises :class:`InputError` if the model is neither a digits
-    model nor a decoder.
+    model nor a decoder, or if :func:`check_loss` raises it.
     """
+    check_loss(bound, options.weights)
     if bound is None:
         return options, ""
     if options.balance is None:
@@ -78,7 +80,22 @@ def check_measured(model: str) -> None:
     """
     if model not in model_names():
         raise InputError(
-            f"Option --quantize loss measures accuracy on the digits, which {model} does not take"
+            f"Option loss measures accuracy on the digits, which {model} does not take"
+        )
+
+
+def check_loss(bound: float | None, weights: str) -> None:
+    """Raise :class:`InputError` if no formats can be searched with the loss ``bound``.
+
+    The bound must be None, or finite and not negative. If it is not None, the format ``weights`` of
+    all weights must be INT8, because the search chooses a format for each matrix.
+    """
+    if bound is not None and not 0 <= bound < math.inf:
+        raise InputError(f"Loss must be a number from 0 on, not {bound}")
+    if bound is not None and weights != INT8:
+        raise InputError(
+            f"Option loss searches the format of each matrix, so weights must be {INT8}, not "
+            f"{weights}"
         )
 
 
