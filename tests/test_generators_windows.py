@@ -17,6 +17,7 @@ from celosia.sim.flow import run
 from celosia.tb.models.inference import run_inferences
 from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL, run_case
+from tests.support.longer import longer
 from tests.test_generators_depth import FAR
 from tests.test_onnx_forms import FLOAT, Form, runs
 
@@ -41,11 +42,13 @@ def test_a_batch_has_the_window_of_each_input() -> None:
     run_case(model, random_weights(rng, model), inputs, config, options, count=2)
 
 
-@pytest.mark.long
-def test_a_window_on_the_circuit_takes_the_predicted_cycles() -> None:
+@pytest.mark.parametrize(
+    ("tokens", "window", "shared", "depth"), [(13, 3, 1, 1 << 10), *longer((37, 6, 3, 1 << 13))]
+)
+def test_a_window_on_the_circuit_takes_the_predicted_cycles(tokens, window, shared, depth) -> None:
     rng = np.random.default_rng(3)
-    model = BASE.replace(tokens=37, window=6, global_tokens=3, kv_heads=1)
-    config = PRESETS["tiny"].replace(program_depth=1 << 13)
+    model = BASE.replace(tokens=tokens, window=window, global_tokens=shared, kv_heads=1)
+    config = PRESETS["tiny"].replace(program_depth=depth)
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)
     compiled = compile_model(model, weights, inputs, config, Options(search=False))
     inferences = run_inferences(compiled, "verilator", inputs[:1], FAR)

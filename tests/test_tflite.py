@@ -13,15 +13,14 @@ from celosia.generators.lower.encoder_compiler import Options, compile_quantized
 from celosia.generators.studies.gemm_bench import Gemm, product_model, run_product
 from celosia.sim.interpreter import Interpreter
 from celosia.tb.machine.simulated import VerilatorMachine
-from tests.support.longer import longer
 
 VECTORS = Path(__file__).parent / "data" / "tflite"
 
-CONFIG = PRESETS["small"].replace(mem_addr_width=16)
+CONFIG = PRESETS["small"]
 MACHINES = {"golden": Interpreter, "verilator": VerilatorMachine}
 
 
-@pytest.fixture(scope="module", params=["golden", *longer("verilator")])
+@pytest.fixture(scope="module", params=MACHINES)
 def machine(request):
     return MACHINES[request.param](CONFIG)
 
