@@ -304,7 +304,7 @@ def test_sums_behind_attention_take_the_rows_of_its_sums(monkeypatch, model) -> 
     heads = {name for name in lifetimes if re.fullmatch(r"head\d", name)}
     assert len(heads) == 2
     assert {name for name, (_, _, later) in lifetimes.items() if later} == mlp | heads
-    for pair in (sorted(heads), ["scores0", "scores1"], ["context0", "context1"]):
+    for pair in (sorted(heads), ["scores0", "scores1"], ["context0.0", "context1.0"]):
         (first, rows, _), (other, more, _) = (lifetimes[name] for name in pair)
         assert first + rows <= other or other + more <= first
 

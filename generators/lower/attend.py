@@ -59,19 +59,19 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     # Keys and queries of one text are multiplied beside the norm of the next text's row.
     stride = make.plan.query_stride(op)
     keys, values = ([text.cached.target(name) for text in texts] for name in ("keys", "values"))
-    for text in make.apart:
+    for rows in make.apart:
         for tensor in (op.key, op.query) if own else (op.query,):
             linear, _ = made[tensor.name]
             for tiles in make.plan.cuts.query_parts if tensor is op.query else (None,):
                 within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
-                make.linear(linear, tiles=within, text=text)
-        if own and text in (None, texts[-1].text):
+                make.linear(linear, tiles=within, rows=rows)
+        if own and sum(rows) == make.rows:
             make.linear(made[op.value.name][0])
         if anew:
             Cached(make, texts[0].kept).remember()
         if own:
             spaced = make.plan.cuts.spaced and op.key.element * make.config.array.cols
-            _drain(make, *made[op.key.name], keys, text, spaced=spaced)
+            _drain(make, *made[op.key.name], keys, rows, spaced=spaced)
             if len(texts) == 1:
                 texts[0].cached.append_keys()
         for tiles in make.plan.cuts.query_parts:
@@ -79,10 +79,10 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
             places = (column * op.query.element + place * stride for place in range(make.texts))
             targets = [View(Ref("query", place), stride) for place in places]
             spaced = make.plan.cuts.spaced and stride // len(op.heads)
-            _drain(make, *made[op.query.name], targets, text, spaced=spaced, tiles=tiles)
+            _drain(make, *made[op.query.name], targets, rows, spaced=spaced, tiles=tiles)
     drain = None
     if own:
-        drain = partial(_drain, make, *made[op.value.name], values)
+        drain = partial(_drain, make, *made[op.value.name], values, make.whole)
         if not texts[0].ahead:
             drain()
         if len(texts) > 1:
@@ -110,25 +110,23 @@ def _drain(
     op: Linear,
     behind: Sequence[Rowwise],
     targets: Sequence[View],
-    alone: int | None = None,
+    rows: Part,
     *,
     spaced: int = 0,
     tiles: Part | None = None,
 ) -> None:
     """Add the requantization of a product whose rows belong to texts with separate targets.
 
-    It is one instruction if the targets are adjacent, or that of one text ``alone``. Tile columns
-    of its only row are ``spaced`` bytes apart, if this is not 0. ``tiles`` (first, count) restricts
-    it to some tile columns.
+    ``rows`` (first, count) are all rows, or those of one text. It is one instruction if the targets
+    of all rows are adjacent. Tile columns of its only row are ``spaced`` bytes apart, if this is
+    not 0. ``tiles`` (first, count) restricts it to some tile columns.
     """
-    first, *others = targets
     if spaced:
         targets = [View(target.place, spaced) for target in targets]
     flags = ("spaced",) if spaced else ()
-    if alone is None and isinstance(first.place, Ref):
-        make.drain(op, targets[0], *flags, tiles=tiles, behind=behind)
-        return
-    for text, target in enumerate(targets):
-        if alone in (None, text):
-            own = text if others else None
-            make.drain(op, target, *flags, tiles=tiles, text=own, behind=behind)
+    if rows == make.whole and isinstance(targets[0].place, Ref):
+        targets = targets[:1]
+    count = make.rows // len(targets)
+    for first, target in zip(range(0, make.rows, count), targets, strict=True):
+        if rows in (make.whole, (first, count)):
+            make.drain(op, target, *flags, rows=(first, count), tiles=tiles, behind=behind)

@@ -128,7 +128,7 @@ class Cached:
         for head, slots in [*enumerate(self.kept.keys)][:: self.together]:
             key = self.target("keys").behind(head * self.key_dim)
             slot = self.kept.slot(Register.KEY, slots.first)
-            line = self.kept.line(Register.KEY_LINE)
+            line = self.kept.slot(Register.KEY_LINE)
             below = min(self.plan.way.key_heads, self.model.kv_heads - head)
             self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
@@ -142,7 +142,7 @@ class Cached:
             for slots, (column, n) in zip(kept, tiles, strict=True)
         )
         for first, column, n in islice(slots, None, None, 1 + self.paired):
-            slot, line = self.kept.slot(Register.VALUE, first), self.kept.line(Register.VALUE_LINE)
+            slot, line = self.kept.slot(Register.VALUE, first), self.kept.slot(Register.VALUE_LINE)
             value = self.target("values").behind(column)
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 

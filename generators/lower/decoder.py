@@ -6,6 +6,7 @@ A token is a row of each tensor. A program is compiled for a fixed largest numbe
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Attention, Linear, Norm, Op
@@ -224,11 +225,11 @@ class Layers(Instructions):
             tiles = first, end - first
             # Where rows are apart one text's sums are drained beside the next one's product.
             for op, _ in layers:
-                for text in self.apart:
-                    self.linear(op, tiles=tiles, text=text)
+                for rows in self.apart:
+                    self.linear(op, tiles=tiles, rows=rows)
             for op, behind in layers:
-                for text in self.apart:
-                    self.drain(op, tiles=tiles, behind=behind, text=text)
+                for rows in self.apart:
+                    self.drain(op, tiles=tiles, behind=behind, rows=rows)
             # The part before is there by now, and so is a share of the product behind it.
             if place:
                 ready = parts[place - 1][1] * self.config.array.cols
@@ -267,11 +268,12 @@ class Layers(Instructions):
             assert isinstance(row.place, Ref)
             last = Given(Register.LAST, self.model.dim * (self.rows - 1), row.place)
             row = View(last, row.stride)
-        self.linear(head, row, row=True, acc=acc, tiles=(first, count))
+        where: dict[str, Any] = {"acc": acc, "tiles": (first, count), "rows": (0, 1)}
+        self.linear(head, row, **where)
         flags = ("argmax",) if self.config.vector.argmax else ()
         index = first * self.config.array.cols if self.config.vector.argmax else 0
-        view, tiles = View(target, 2 * self.model.vocabulary), (first, count)
-        self.drain(head, view, *flags, acc=acc, tiles=tiles, table=index, row=True, factor=text)
+        view = View(target, 2 * self.model.vocabulary)
+        self.drain(head, view, *flags, **where, table=index, factor=text)
 
     def _head_parts(self) -> list[tuple[int, int]]:
         """Return (first, count) of tile columns of the head that are requantized at once."""

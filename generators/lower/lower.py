@@ -91,9 +91,9 @@ def lower(
     outside = {each.buffer: lowering.image.reserve(each.bytes) for each in passing}
     lowering.arriving |= outside
     lowering.leaving |= outside
-    if lowering.in_columns(model.output):
+    if blocks[place].in_columns:
         lowering.leaving[place] = output
-    if lowering.in_columns(model.input) and choices.reloads:
+    if blocks[model.input.buffer].in_columns and choices.reloads:
         lowering.arriving[model.input.buffer] = source
     before = lowering.section("before", model.before)
     first = Item()
@@ -123,7 +123,7 @@ def lower(
     after = lowering.section("after", model.after)
     lowering.image.check(lowering.name)
     last = Item()
-    if not lowering.in_columns(model.output):
+    if not blocks[place].in_columns:
         last.body = lowering.store_tensor(model.output, output)
     return Lowered(
         [first, *before],
@@ -170,7 +170,7 @@ class _Sections(Lowering):
     def lower_attention(self, step: Step) -> None:
         """Add the item of an attention."""
         assert isinstance(step.op, Attention)
-        self.stage.items.append(lower_attention(self, step.label, step.op))
+        lower_attention(self, step.label, step.op)
         self._early = False
 
     def rules(self) -> dict[type[Op], Callable[[Step], None]]:
@@ -180,7 +180,7 @@ class _Sections(Lowering):
     def _lower_pool(self, step: Step) -> None:
         """Add the item of the mean over rows."""
         assert isinstance(step.op, Pool)
-        self.stage.items.append(lower_pool(self, step.label, step.op))
+        lower_pool(self, step.label, step.op)
         self._early = False
 
     def lower_linear(self, step: Step) -> None:

@@ -102,7 +102,7 @@ class Lowering(Rules):
         """
         if tensor.buffer in self.arriving:
             return
-        if self.in_columns(tensor):
+        if self.blocks[tensor.buffer].in_columns:
             moves = [move for _, _, move in self._columns(tensor, piece)]
             item.loads += [load(*move, move[0].buffer, outside=tensor.stride) for move in moves]
             return
@@ -112,10 +112,6 @@ class Lowering(Rules):
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
         """Return the instructions that store a tensor as consecutive bytes of external memory."""
         return [store(*move) for move in self._moves(tensor, piece)]
-
-    def in_columns(self, tensor: Tensor) -> bool:
-        """Return whether a tensor's columns are divided into several blocks."""
-        return self.blocks[tensor.buffer].in_columns
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
         """Return a list with the LOAD of one block of a tensor's columns, or an empty list.

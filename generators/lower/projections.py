@@ -68,17 +68,19 @@ class Instructions(Rules):
             self.m = self.rows
         linears = (op for op in self.graph.ops if isinstance(op, Linear))
         self._takers = {op.source.name: op for op in linears if op.residual}
-        self._ready: dict[tuple[str, int | None], int] = {}
+        self.whole: Part = (0, self.rows)
+        """First and count of all rows."""
+        self._ready: dict[tuple[str, Part], int] = {}
 
     @property
-    def apart(self) -> Sequence[int | None]:
-        """Return the numbers of the texts that need separate instructions, or ``[None]``.
+    def apart(self) -> list[Part]:
+        """The rows (first, count) that need separate instructions: each row, or all rows.
 
-        A run may process one token of each of several texts: one row per text. If separate
-        instructions multiply and requantize each row, the result is the numbers of all texts. If
-        one instruction processes all rows, the result is ``[None]``.
+        A run may process one token of each of several texts: one row per text. Separate
+        instructions then may multiply and requantize each row.
         """
-        return range(self.texts) if self.texts > 1 and self.plan.cuts.apart else [None]
+        separate = self.texts > 1 and self.plan.cuts.apart
+        return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
 
     def acc(self, name: str, rows: int) -> int:
         """Return the first accumulator row of the sums named ``name``, the same for each call.
@@ -94,11 +96,12 @@ class Instructions(Rules):
         If a run may have several rows, the distance is ``rows``, the largest number of rows in a
         run. If a run has one row, the distance is usually 2. The accumulators have two banks: even
         rows and odd rows. With distance 2, all sums of a product are in one bank. They can be
-        requantized while another product writes the other bank.
+        requantized while another product writes the other bank. The output head always has one
+        row.
 
         For the output projection of attention with one row, the distance is 1.
         """
-        if self.rows > 1:
+        if self.rows > 1 and op is not self.plan.head:
             return self.rows
         return 1 if op.source.name in self.plan.contexts else BANKS
 
@@ -132,17 +135,15 @@ class Instructions(Rules):
         op: Linear,
         source: View | None = None,
         *,
-        row: bool = False,
+        rows: Part | None = None,
         acc: int | None = None,
         tiles: tuple[int, int] | None = None,
         split: int | None = None,
-        text: int | None = None,
     ) -> None:
         """Add the instructions that multiply rows by a linear layer's weights.
 
-        ``source`` is the view of the rows, by default the layer's source. If ``row`` is true, only
-        the first row of the source is multiplied. If ``text`` is given, only the row of that text
-        is multiplied. Otherwise all rows are multiplied.
+        ``source`` is the view of the rows, by default the layer's source. ``rows`` (first, count)
+        are the rows that are multiplied, by default all.
 
         ``tiles`` (first, count) restricts the products to some tile columns of the weights; by
         default all tile columns are multiplied. The rows of the weights may be divided into ranges.
@@ -154,15 +155,15 @@ class Instructions(Rules):
         the correction's two products. The first product is only added if ``tiles`` begins at tile
         column 0. Later tile columns use its requantized result again.
         """
-        matrix, low = self.plan.matrices[op.target.name], op.low_rank
+        matrix, low, rows = self.plan.matrices[op.target.name], op.low_rank, rows or self.whole
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
-        acc = (self.sums(op, matrix.place(tiles[0])) if acc is None else acc) + (text or 0)
+        acc = (self.sums(op, matrix.place(tiles[0])) if acc is None else acc) + rows[0]
         last = len(matrix.splits) - 1
         splits = range(last + 1) if split is None else [split]
         if low is not None and splits[-1] == last and tiles[0] == 0:
-            self.linear(low.first, source, row=row, text=text)
-            self.drain(low.first, row=row, text=text)
-        rows, sums = self._part(text, row), View(acc, BANKS if row else self.stride(op))
+            self.linear(low.first, source, rows=rows)
+            self.drain(low.first, rows=rows)
+        sums = View(acc, self.stride(op))
         for product in self.products(op, matrix, splits, rows, sums, tiles, source):
             self.stage.add(product)
 
@@ -171,43 +172,41 @@ class Instructions(Rules):
         op: Linear,
         target: View | None = None,
         *flags: str,
+        rows: Part | None = None,
         acc: int | None = None,
         tiles: tuple[int, int] | None = None,
         table: int = 0,
-        row: bool = False,
         factor: int = 0,
-        text: int | None = None,
         behind: Sequence[Rowwise] = (),
     ) -> None:
         """Add the DRAIN that requantizes a layer's sums, or only the tile columns ``tiles``.
 
         ``tiles`` is (first, count). The sums are in the layer's accumulator rows, or in the rows
         from ``acc`` on. The result is written to ``target``, by default the buffer of the result's
-        tensor. ``flags`` are names of further instruction flags. If ``row`` is true, only the first
-        row is requantized; if ``text`` is given, only the row of that text; otherwise all rows.
+        tensor. ``flags`` are names of further instruction flags. ``rows`` (first, count) are the
+        rows that are requantized, by default all.
 
         ``behind``, ``table`` and ``factor`` are as for :meth:`requantize`; but for an activation, a
         rotation and a gate, the method chooses the table.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
-        matrix, beside = self.plan.matrices[name], None
+        matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
         columns = matrix.columns(op, cols)
         first, count = tiles or (0, columns)
         end = min(columns, (first + count) * cols)
         match behind[:1]:
             case (Gate() as gate,):
-                beside = self.blocks[gate.source.buffer].view(text or 0, first * cols)
+                beside = self.blocks[gate.source.buffer].view(rows[0], first * cols)
                 table = gate.source.zero
             case (Rotary() as rotary,):
-                beside, table = self._pairs(rotary, text or 0), self.decoder.key_dim
+                beside, table = self._pairs(rotary, rows[0]), self.decoder.key_dim
             case _ if op.table is not None:
                 table = self.plan.tables[name]
-        acc = (self.sums(op, first) if acc is None else acc) + (text or 0)
+        acc = (self.sums(op, first) if acc is None else acc) + rows[0]
         whole = self._words(matrix)
         last = min(whole.count, -(-end // cols) * groups)
         (words,) = self.params((whole, first * groups, last - first * groups))
-        sums = View(acc, BANKS if row else self.stride(op))
-        rows, part = self._part(text, row), (first * cols, end - first * cols)
+        sums, part = View(acc, self.stride(op)), (first * cols, end - first * cols)
         drains = self.requantize(
             op,
             sums,
@@ -229,10 +228,6 @@ class Instructions(Rules):
         ``first`` and ``total`` are unused here; other subclasses read them.
         """
         return count if count < self.rows else self.m
-
-    def _part(self, text: int | None, row: bool = False) -> Part:
-        """Return (first, count) of all rows, of the one of a text, or of a single row."""
-        return (text or 0, 1 if row or text is not None else self.rows)
 
     def _words(self, matrix: Matrix) -> Words:
         """Return the parameter words of a product, of the planes that are read."""
@@ -259,13 +254,8 @@ class Instructions(Rules):
         All rows of the residual stream are normalized or converted.
         """
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
-        for _, nodes in self.chunks([op], [words], self._parts):
+        for _, nodes in self.chunks([op], [words], self.apart):
             self.stage.add(*nodes)
-
-    @property
-    def _parts(self) -> list[Part]:
-        """Rows (first, count) of the texts that need separate instructions, or all rows."""
-        return [self._part(text) for text in self.apart]
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Add the instructions that compute queries or keys and normalize each head.
@@ -292,7 +282,7 @@ class Instructions(Rules):
         self.stage.add(rowwise(norm, Work(source, target, rows, norm.width, words, written)))
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
-    def multiply_ready(self, tensor: Tensor, columns: int, text: int | None = None) -> None:
+    def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
         """Add the products of a layer that need only the first ``columns`` columns of its input.
 
         The layer is the one that reads ``tensor`` and adds its result to the residual stream. If
@@ -301,16 +291,17 @@ class Instructions(Rules):
         earlier call has added is not added again.
 
         Streamed weights have no partial products. For them, the method adds the whole product if
-        ``columns`` is all columns, otherwise nothing. ``text`` restricts the product to the row of
-        one text.
+        ``columns`` is all columns, otherwise nothing. ``rows`` (first, count) restricts the product
+        to some rows.
         """
+        rows = rows or self.whole
         op = self._takers[tensor.name]
         matrix, name = self.plan.matrices[op.target.name], op.target.name
         ends = [parts[-1].held.rows.stop for parts in matrix.splits]
-        done = max(self._ready.get((name, of_text), 0) for of_text in (None, text))
+        done = max(self._ready.get((name, part), 0) for part in (self.whole, rows))
         for split in range(done, sum(end <= columns for end in ends)):
-            self.linear(op, split=split, text=text)
-            self._ready[name, text] = split + 1
+            self.linear(op, split=split, rows=rows)
+            self._ready[name, rows] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Complete a layer that adds its result to the residual stream.
@@ -321,19 +312,19 @@ class Instructions(Rules):
         input, or several norms and conversions.
         """
         step, *others = behind
-        for text in self.apart:
-            self.multiply_ready(op.source, op.source.columns, text)
+        for rows in self.apart:
+            self.multiply_ready(op.source, op.source.columns, rows)
         matrix = self.plan.matrices[op.target.name]
         both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
         fits = sum(operands.count for operands, _, _ in both) <= self.config.vector.words
         if self.plan.way.passing and not (self.config.fused and fits):
-            for text in self.apart:
-                self.drain(op, text=text)
+            for rows in self.apart:
+                self.drain(op, rows=rows)
             others = [*behind]
         else:
             pre, words = self.params(*both)
             sums, columns = View(self.sums(op), self.stride(op)), (0, op.target.columns)
-            for rows in self._parts:
+            for rows in self.apart:
                 drains = self.requantize(op, sums.behind(rows[0]), rows, columns, pre)
                 chunks = self.chunks([step], [words], [rows])
                 self.stage.add(*self.settle(drains, chunks))

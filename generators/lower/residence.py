@@ -173,27 +173,15 @@ class Kept:
         """
         return Given(of_text(self.register, self.text), self.capacity)
 
-    def line(self, register: Register) -> int | Given:
-        """Return the operand for the row or column of a slot that stores a run's first token.
-
-        For ``Register.KEY_LINE``, the operand is the weight slot's column of the token's key. For
-        ``Register.VALUE_LINE``, it is the slot's row of the token's value. ``register`` names the
-        register of the first text. The operand reads the corresponding register of the text with
-        number :attr:`text`.
-
-        The result is 0 if runs append no tokens to slots: each run computes the keys and values of
-        all tokens, or the keys and values are those of a source text.
-        """
-        own = of_text(register, self.text)
-        return Given(own, 0) if self.grows and not self.made else 0
-
-    def slot(self, register: Register, first: int) -> int | Given:
+    def slot(self, register: Register, first: int = 0) -> int | Given:
         """Return the operand for the weight slot to which a run's first token is appended.
 
         ``first`` is the first weight slot of the keys or values. The operand is ``first`` plus the
         content of a register: the number of slots between ``first`` and the token's slot.
         ``register`` names the register of the first text. The operand reads the corresponding
-        register of the text with number :attr:`text`.
+        register of the text with number :attr:`text`. With ``Register.KEY_LINE`` the operand is the
+        column of the token's key in its slot, and with ``Register.VALUE_LINE`` the row of its
+        value.
 
         The result is ``first`` if runs append no tokens to slots: each run computes the keys and
         values of all tokens, or the keys and values are those of a source text.
@@ -330,17 +318,12 @@ class Memory:
         slot in two cases: if all tables are equal, or if there are too few slots for all tables.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
-        if alike or len(self.tables) + len(tables) > self.config.table_slots:
-            return [self.take_table(table) for table in tables]
-        self.tables += tables
-        return list(range(len(self.tables) - len(tables), len(self.tables)))
+        shared = alike or len(self.tables) + len(tables) > self.config.table_slots
+        return [self._take_table(table, shared=shared) for table in tables]
 
-    def take_table(self, table: Ints) -> int:
-        """Return the number of a slot for an activation table.
-
-        It is the slot of an equal table if there is one, otherwise a slot that is newly allocated.
-        """
-        for slot, other in enumerate(self.tables):
+    def _take_table(self, table: Ints, *, shared: bool) -> int:
+        """Return a new slot of a table or, if ``shared`` is true, that of an equal one."""
+        for slot, other in enumerate(self.tables if shared else ()):
             if np.array_equal(table, other):
                 return slot
         if len(self.tables) == self.config.table_slots:

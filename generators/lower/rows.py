@@ -93,8 +93,8 @@ def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])
 
 
-def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
-    """Return the item (instructions and loads) that computes the mean over each sequence's rows.
+def lower_pool(lowering: Lowering, label: str, op: Pool) -> None:
+    """Add the item (instructions and loads) that computes the mean over each sequence's rows.
 
     A row of ones is multiplied by each sequence's rows, which gives the sum of the rows. The DRAIN
     that requantizes the sum also divides it by the number of rows. ``label`` is the name of the
@@ -103,13 +103,12 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch
     source = lowering.blocks[op.source.buffer]
-    item = Item()
-    piece = lowering.image.add(pool_bytes(op, total, total, config))
+    stage, piece = lowering.stage, lowering.image.add(pool_bytes(op, total, total, config))
     if op.variable:
         lowering.pool = piece
-    once = lowering.stage.keeps and not op.variable
-    lowering.stage.load_piece(item, label, piece, once=once)
-    item.body.append(lowering.bring(Ref(label), 1, SPARE_WORDS))
+    once = stage.keeps and not op.variable
+    stage.load_piece(stage.begin_item(), label, piece, once=once)
+    stage.add(lowering.bring(Ref(label), 1, SPARE_WORDS))
     groups = lowering.column_groups(
         op.target.columns, lowering.accumulators.tiles(batch), op.source.buffer, op.target.buffer
     )
@@ -118,7 +117,7 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
         marks = {*source.row_marks, *range(0, op.source.rows, total)}
         for row, k in cut(op.source.rows, marks):
             sequence, inside = divmod(row, total)
-            item.body.append(
+            stage.add(
                 product(
                     View(Ref(label, lowering.config.word_bytes + inside), total),
                     source.view(row, first),
@@ -131,5 +130,4 @@ def lower_pool(lowering: Lowering, label: str, op: Pool) -> Item:
             )
         sums, rows, columns = View(acc, batch), (0, batch), (first, count)
         work = lowering.work(sums, op.target, rows, columns, batch, SPARE_WORDS)
-        item.body.append(work.requantize(Opcode.DRAIN, "per_tensor", tensor=op.target))
-    return item
+        stage.add(work.requantize(Opcode.DRAIN, "per_tensor", tensor=op.target))

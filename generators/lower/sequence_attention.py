@@ -11,12 +11,12 @@ from celosia.generators.lower.instructions import rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.residence import Words
 from celosia.generators.lower.windows import most_rows, span
-from celosia.generators.program.draft import Item, Node, Ref, Repeat
+from celosia.generators.program.draft import Node, Ref, Repeat
 from celosia.generators.program.layout import aligned
 
 
-def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
-    """Return an item (instructions and loads) that computes all heads of an attention.
+def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
+    """Add an item (instructions and loads) that computes all heads of an attention.
 
     The rows of the queries are processed in chunks whose scores fit the scratchpad and the
     accumulators. ``label`` is the name of the buffer for the requantization parameters.
@@ -40,14 +40,10 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> Item:
         words[f"{op.prefix}.copy.0"] = Words(SPARE_WORDS + len(rescales), 1)
         rescales.append(rescale_of(0, 1.0))
     lowering.memory.check_at_once(SPARE_WORDS + len(rescales) + 1)
-    item = Item()
-    lowering.stage.load(item, label, rescale_words(config, *rescales).ravel())
-    item.body.append(lowering.bring(Ref(label), len(rescales), SPARE_WORDS))
-    if choices.loop_heads:
-        item.body += steps.loops()
-    else:
-        item.body += steps.pipeline(range(len(op.heads)))
-    return item
+    stage = lowering.stage
+    stage.load(stage.begin_item(), label, rescale_words(config, *rescales).ravel())
+    stage.add(lowering.bring(Ref(label), len(rescales), SPARE_WORDS))
+    stage.add(*(steps.loops() if choices.loop_heads else steps.pipeline(range(len(op.heads)))))
 
 
 class SequenceAttention(Heads):

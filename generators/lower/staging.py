@@ -86,6 +86,11 @@ class Stage:
         loading = load(target, piece.addr, *rows, defines, stride, once=once)
         item.loads.append(replace(loading, plane=plane))
 
+    def begin_item(self, stream: str = "") -> Item:
+        """Append an item to which instructions and loads are added, and return it."""
+        self.items.append(Item(stream=stream))
+        return self.items[-1]
+
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
         """Begin an item with the load of ``piece``, and return the address to which it is loaded.
 
@@ -94,8 +99,8 @@ class Stage:
         """
         buffer = f"{kind}{self._counts[kind] % STAGES}"
         self._counts[kind] += 1
-        self.items.append(Item(stream="" if kind == WEIGHTS else kind))
-        self.load_piece(self.items[-1], buffer, piece, stride=stride)
+        item = self.begin_item("" if kind == WEIGHTS else kind)
+        self.load_piece(item, buffer, piece, stride=stride)
         return Ref(buffer)
 
     def add(self, *nodes: Node) -> None:

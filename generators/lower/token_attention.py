@@ -213,10 +213,10 @@ class TokenAttention(Heads):
         """Yield one token's contexts of some heads, and add the product that takes them."""
         for share in self.sums(heads):
             yield from self.drains(heads, *share)
-        apart = self.text in self.make.apart
-        if apart or self.last:
-            columns = (heads[-1].head + self.op.group) * self.op.head_dim
-            self.make.multiply_ready(self.op.target, columns, self.text if apart else None)
+        columns = (heads[-1].head + self.op.group) * self.op.head_dim
+        for rows in self.make.apart:
+            if sum(rows) == self.text + 1:
+                self.make.multiply_ready(self.op.target, columns, rows)
 
     def _beside(self, op: Attention) -> bool:
         """Return whether heads are tile columns of a drain, with equally many words or one for all.
