@@ -19,14 +19,7 @@ from litex.soc.integration.export import get_csr_header, get_linker_regions
 from litex.soc.integration.soc_core import get_mem_data
 from litex_soc import CONTROL, IO, MAIN_MEMORY, CelosiaSoc, generate_verilog
 
-from celosia.arch.support.cache import cached, digest
-from celosia.tb.machine.toolchain import (
-    COMPILER_OPTIONS,
-    Runtime,
-    run,
-    simulator_version,
-    without_comments,
-)
+from celosia.tb.machine.toolchain import Runtime
 
 FIRMWARE = Path(__file__).parent / "firmware"
 MEMORY_WIDTH = 16
@@ -80,22 +73,14 @@ def build_firmware(soc: CelosiaSoc, folder: Path) -> Path:
 
 def build_simulation(sources: list[Path]) -> Path:
     """Return the simulation's program; the memories' contents are not part of it."""
-    texts = [path.read_text(encoding="utf-8") for path in [*sources, FIRMWARE / "simulation.cpp"]]
-    runtime = Runtime("soc")
-    flags = ["--cc", "--exe", "--top-module", "celosia_soc", "-Mdir", ".", "-o", "simulation"]
-    flags += ["-O3", "-Wno-fatal", "-Wno-lint", "-Wno-style", "--output-split", "20000"]
-
-    def build(folder: Path) -> None:
-        command = ["verilator", *flags, FIRMWARE / "simulation.cpp", *sources]
-        log = folder / "verilator.log"
-        run(command, work="Build of the system", cwd=folder, log=log, timeout=900)
-        verilog = "".join(texts)
-        runtime.compile(folder, verilog, work="Build of the system", timeout=900, top="celosia_soc")
-
-    # Some comments say when a source was made.
-    tools = (simulator_version("verilator"), *flags, *COMPILER_OPTIONS)
-    key = digest(*tools, *map(without_comments, texts))
-    return cached("soc", key, build) / "simulation"
+    verilog = "".join(path.read_text(encoding="utf-8") for path in sources)
+    harness = (FIRMWARE / "simulation.cpp").read_text(encoding="utf-8")
+    words = ["--top-module", "celosia_soc", "-Mdir", ".", "-o", "simulation", "-O3"]
+    words += ["-Wno-fatal", "-Wno-lint", "-Wno-style", "--output-split", "20000"]
+    words += ["simulation.cpp", "top.v"]
+    texts = {"simulation.cpp": harness}
+    built = Runtime("soc").build("soc", words, verilog, texts, work="Build of the system")
+    return built / "simulation"
 
 
 def main(folder: Path, config: str) -> None:

@@ -17,7 +17,7 @@ CONFIGURATIONS = {
 }
 GROUPS = 3
 """Parts of the units. Each part runs on another configuration, and all of them in long tests."""
-ENGINES = ("matrix_engine", "vector_engine", "accelerator")
+ENGINES = ("matrix_engine", "vector_engine", "accelerator", "axi4_bridge")
 """Units whose own tests run the same benches on many machines; here long tests do."""
 
 PARTS = [

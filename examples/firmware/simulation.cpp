@@ -4,13 +4,13 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "Vcelosia_soc.h"
+#include "Vtop.h"
 #include "verilated.h"
 
 int main(int argc, char** argv) {
     if (argc != 2) return 2;
     const uint64_t limit = std::strtoull(argv[1], nullptr, 10);
-    Vcelosia_soc top;
+    Vtop top;
     top.serial_source_ready = 1;
     top.serial_sink_valid = 0;
     for (uint64_t cycle = 0; cycle < limit; ++cycle) {
