@@ -13,7 +13,10 @@ from celosia.generators.quantize.low_rank import correct
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_decoder
 from celosia.generators.quantize.stored import choose
+from celosia.generators.reference.cache import KvCache
+from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
+from celosia.tb.models.run_inputs import cosine
 from celosia.tb.models.text_session import TextSession
 from tests.support.text_cases import LLAMA, PAIRED, RESIDENT, TEXT
 
@@ -52,6 +55,31 @@ def test_an_output_without_weights_has_no_correction() -> None:
         assert not op.weight[:, empty].any()
         assert not op.low_rank.weight[:, empty].any()
     assert not evaluate(decoder, TOKENS)["logits"][:, empty].any()
+
+
+@pytest.mark.parametrize(("weights", "rank"), [("int2", 0), ("int4", RANK), ("nested", 0)])
+def test_an_output_without_weights_is_its_bias(weights: str, rank: int) -> None:
+    model, biases = replace(LLAMA, tied=False, bias=True), [0.3, -0.21]
+    named, empty = random_weights(model), [3, 20]
+    named["layers.0.up.weight"][empty], named["layers.0.up.bias"][empty] = 0.0, biases
+    options = Quantization(texts=2, length=24, weights=weights, low_rank=rank)
+    decoder = quantize_decoder(model, named, 0, options)
+    up = decoder.named["layers.0.up"].target
+    values = (evaluate(decoder, TOKENS)[up.name] - up.zero) * up.steps
+    assert (np.abs(values[:, empty] - biases) < 0.51 * up.steps[empty]).all()
+
+
+@pytest.mark.parametrize("live", [0, 4])
+def test_inputs_that_are_always_zero_have_a_correction(live: int) -> None:
+    """Some thin columns of the product after them are 0 but for a residue of rounding."""
+    model = replace(LLAMA, tied=False)
+    weights = random_weights(model)
+    weights["layers.0.up.weight"][live:] = 0.0
+    options = Quantization(texts=2, length=24, weights="int4", group=16, low_rank=RANK)
+    decoder = quantize_decoder(model, weights, 0, options)
+    logits = evaluate(decoder, TOKENS)["logits"] * decoder.output.scale
+    exact = forward(model, weights, np.array([TOKENS]), KvCache())["logits"][0]
+    assert cosine(logits, exact) > 0.9
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ ROUNDS = 6
 MOST = 127
 """Largest magnitude of an INT8 of either sign."""
 
+_RESIDUE = 1e-6
+"""Size of a thin column that is a residue of rounding, relative to the largest column."""
+
 
 @dataclass(frozen=True)
 class Corrected:
@@ -81,17 +84,18 @@ def _in_integers(
     scales = np.abs(first).max(axis=0) / MOST  # [rank]
     rounded = np.rint(first / scales).astype(np.int64)
     thin, wanted = inputs @ (rounded * scales), inputs @ lost / steps
-    square = thin.T @ thin + 1e-9 * float(np.sum(thin**2)) * np.eye(len(scales))
+    square = thin.T @ thin + 1e-9 * (float(np.sum(thin**2)) or 1.0) * np.eye(len(scales))
     second = np.linalg.solve(square, thin.T @ wanted)  # [rank, n]
     # The step with which thin columns and second weights are equally coarse, if both fit.
     spread, other = (
         np.sqrt(np.mean(part**2, axis=axis)) for part, axis in ((thin, 0), (second, 1))
     )
-    tiny = 1e-12 * max(float(np.abs(thin).max()), 1.0)
+    reached = np.abs(thin).max(axis=0)
     largest = np.maximum(np.abs(second).max(axis=1), 1e-12)
     thin_steps = np.sqrt(spread / np.maximum(other, 1e-12))
-    thin_steps = np.maximum(np.minimum(thin_steps, MOST / largest), np.abs(thin).max(axis=0) / MOST)
-    thin_steps = np.maximum(thin_steps, tiny)
+    thin_steps = np.maximum(np.minimum(thin_steps, MOST / largest), reached / MOST)
+    # Inputs that are 0 in all samples leave a thin column no more than a residue of rounding.
+    thin_steps = np.where(reached > _RESIDUE * reached.max(), thin_steps, scales)
     integers = np.clip(np.rint(thin / thin_steps), -MOST - 1, MOST)
     square = integers.T @ integers + 1e-9 * max(float(np.sum(integers**2)), 1.0) * np.eye(
         len(scales)

@@ -37,6 +37,11 @@ from celosia.sim.norm import norm_parameters, quantize_eps
 from celosia.sim.requantize import FactorError
 from celosia.sim.rotary import rotary_table, speeds_table
 
+_FINER = 1 << 10
+"""Steps of nested weights that are all 0 in the smallest step of other outputs."""
+_LARGEST = 1 << 20
+"""Largest integer bias of an output whose nested weights are all 0."""
+
 
 class Quantizer(Generic[D]):
     """Converts a float graph to integer operations, node by node."""
@@ -198,10 +203,14 @@ class Quantizer(Generic[D]):
             inputs = self.steps.inputs(node.source)
             assert inputs is not None, "calibration keeps rows for nested weights"
             weight, steps = nest(scaled, inputs)
+            # Without its lower bits a weight is not 0, so that its step is small beside the others.
+            least = steps[scaled.any(axis=1)].min(initial=out.min()) / _FINER
+            steps = _steps(scaled, steps, np.maximum(least, np.abs(bias + offset) / _LARGEST))
             biases = _biases((bias + offset) / steps)
             apart = _planes(weight, biases, source.zero if self.steps.policy.zeros_in_biases else 0)
         else:
             stored, weight, steps, low_rank = self._coded(node, source, target, scaled, form)
+            steps = _steps(scaled, steps, out)
             biases = _biases((bias + offset) / steps)
         zero = source.zero
         if zero and self.steps.policy.zeros_in_biases:
@@ -326,6 +335,14 @@ class Quantizer(Generic[D]):
         else:
             table = rotary_table(places, model.head_dim, model.head_dim, model.rotary_base)
         return [Rotary(source, target, table.astype(np.int64)[:, columns])]
+
+
+def _steps(scaled: Floats, steps: Floats, others: Floats) -> Floats:
+    """Return the steps [n] of weights [n, k]; an output whose weights are all 0 has ``others``.
+
+    The integer bias of such an output is its bias in these steps.
+    """
+    return np.where(scaled.any(axis=1), steps, others)
 
 
 def _biases(values: Floats) -> Ints:
