@@ -2,10 +2,13 @@
 
 import importlib.util
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+from celosia.arch.support.cache import ROOT
 from celosia.generators.frontend import digits
 
 
@@ -21,6 +24,16 @@ def test_split() -> None:
     again = digits.load()[1]
     np.testing.assert_array_equal(test.images, again.images)
     assert int((test.images.sum(axis=(1, 2)) * np.arange(500)).sum()) == 39_095_473
+
+
+def test_another_process_does_not_import_scikit_learn() -> None:
+    digits.load()
+    program = (
+        "import sys; from celosia.generators.frontend import digits\n"
+        "assert len(digits.load()[1].labels) == 500\n"
+        "assert 'sklearn' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
 
 
 def test_patches_go_row_by_row() -> None:
