@@ -7,6 +7,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from celosia.arch.arguments import check_type, checked, kinds_of
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known, close
@@ -18,14 +20,14 @@ from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.weights import model_names
 from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.checks import check_described
 from celosia.generators.lower.early import check_layers, check_memory
 from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.lower.equipment import equipped, paired
 from celosia.generators.lower.text_compiler import TextOptions, compile_text
-from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.quantize.calibrate import Progress
-from celosia.generators.quantize.parting import Parting
+from celosia.generators.quantize.parting import COMPARED, Parting, parting
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.generators.studies.mixtures import Show, search_formats
 from celosia.models import Inputs, Model
@@ -175,15 +177,16 @@ def compile_encoder(
         code = compile_model(source.description, source.weights, inputs, machine, options, update)
         if memory_bytes is not None:
             check_room(code, memory_bytes)
-        parting = code.parting(source.weights, inputs, update)
-    made = _made(options, loss, code.graph.weight_bytes, parting)
+        compared = [np.asarray(values) for values in inputs[:COMPARED]]
+        errors = parting(code.graph, source.weights, compared, progress=update)
+    made = _made(options, loss, code.graph.weight_bytes, errors)
     return Program(
         code,
         made,
         model,
         options=options,
         inputs=inputs,
-        parting=parting,
+        parting=errors,
         summary=summary,
         names=names_of(model),
         bits=bits,
@@ -239,7 +242,7 @@ def compile_decoder(
     if not fixed:
         machine = equipped(config, options, options.batch * (1 + described.heads))
 
-    def programs(decoder: Decoder, *, search: bool = True) -> TextProgram:
+    def programs(decoder: Decoder, *, search: bool = True) -> Artefact:
         own = machine if fixed else paired(machine, decoder)
         room = options.context or min(decoder.places, own.vector.longest_row)
         return compile_text(
@@ -266,23 +269,23 @@ def compile_decoder(
             lambda graph: programs(graph, search=False),
         )
     with show("Calibration") as update:
-        decoder, parting = source.calibrate(texts, options, update)
+        decoder, errors = source.calibrate(texts, options, update)
     with show(f"{model.name} on {config.name}"):
         code = programs(decoder)
     return Program(
         code,
-        _made(options, loss, decoder.weight_bytes, parting),
+        _made(options, loss, decoder.weight_bytes, errors),
         model,
         options=options,
         inputs=texts,
-        parting=parting,
+        parting=errors,
         summary=summary,
         bits=bits,
     )
 
 
 def _made(
-    options: Options | TextOptions, loss: float | None, size: int, parting: Parting
+    options: Options | TextOptions, loss: float | None, size: int, errors: Parting
 ) -> dict[str, Any]:
     """Return figures about the quantization of a model, by name."""
     return {
@@ -293,5 +296,5 @@ def _made(
         "functions": "wide" if options.wide_functions else "table",
         "sparse": options.sparse,
         "weight_bytes": size,
-        "calibration": parting.figures(),
+        "calibration": errors.figures(),
     }

@@ -10,8 +10,7 @@ from celosia.generators.export.folder import Files, with_digests
 from celosia.generators.export.package import package
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import TextSource
-from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host
 from celosia.generators.verilog.manifest import manifest
 from celosia.generators.verilog.units import make_accelerator
 from celosia.tb.machine.circuit_sources import kept_verilog
@@ -26,7 +25,7 @@ NATIVE = Attachment()
 
 
 def files(
-    code: CompiledModel | TextHost,
+    code: Host,
     source: Source | TextSource,
     made: Mapping[str, Any],
     inputs: Sequence[Any] = (),
@@ -62,9 +61,9 @@ def files(
     """
     memory = {"latency": timing.latency, "interval": timing.interval, "bits": bits}
     written: Files = package(code, source, made, names, origin=origin, **memory)
-    if isinstance(code, TextHost):
+    if code.reads_tokens:
         assert isinstance(source, TextSource)
-        prompts = list(inputs) or [""] * code.texts
+        prompts = list(inputs) or [""] * code.batch
         asked = code, source.tokenizer, prompts
         if testbench:
             written |= text_testbench(*asked, steps, attachment, top, bits=bits)
@@ -72,7 +71,7 @@ def files(
             samples = text_samples(*asked, steps, "golden", bits)
             written |= text_c_files(code, source.tokenizer, samples, bits)
     else:
-        runs = code.runs(inputs)
+        runs = code.batches(inputs)
         if testbench:
             written |= model_testbench(code, runs, attachment, top, bits=bits)
         if c:

@@ -23,9 +23,8 @@ from celosia.generators.graph.fewer_planes import check_bits
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting
 from celosia.generators.reference.sampling import Sampling
-from celosia.generators.runtime.encoder_host import EncoderHost
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.generators.studies.remedies import remedies
 from celosia.models import Inputs, Model, several, token_rows
@@ -85,7 +84,7 @@ class Comparison(Shown):
 class Program(Shown):
     """A model compiled for a configuration, as :func:`celosia.compile` returns it."""
 
-    code: EncoderHost | TextHost
+    code: Host
     """The machine programs with their entry points, and all data that a host needs to run them."""
     made: Mapping[str, Any]
     """Figures about the model's quantization, by name."""
@@ -190,7 +189,7 @@ class Program(Shown):
         :class:`RunError` if a run fails.
         """
         code, model = self.code, self.model
-        if isinstance(code, TextHost):
+        if code.reads_tokens:
             return self._run_texts(self._traced_text(on), inputs, on, timing)
         prepared: Sequence[Any] = []
         if model is None:
@@ -228,7 +227,6 @@ class Program(Shown):
         again. A mismatch is a tensor that differs from the golden machine's.
         """
         code = self._traced(on)
-        assert isinstance(code, EncoderHost)
         return infer(self._machine(on, timing), code, rows, timing, progress, bits)
 
     def _machine(self, on: str | Machine, timing: MemoryTiming) -> Machine:
@@ -242,13 +240,13 @@ class Program(Shown):
         machine: Machine = importlib.import_module("celosia.boards").open_port(on, self.config)
         return machine
 
-    def _traced(self, on: str | Machine) -> EncoderHost | TextHost:
+    def _traced(self, on: str | Machine) -> Host:
         """Return the programs for a machine; of a simulated one every tensor can be compared."""
         if not isinstance(on, str) or on not in MACHINES:
             return self.code
         return replace(self.code, config=self.config.replace(trace=True))
 
-    def _run_texts(self, code: TextHost, inputs: Inputs, on: str, timing: MemoryTiming) -> Run:
+    def _run_texts(self, code: Host, inputs: Inputs, on: str, timing: MemoryTiming) -> Run:
         texts = token_rows(self.name, self.tokenizer, inputs)
         self.check_texts(1)
         for tokens in texts:
@@ -261,7 +259,7 @@ class Program(Shown):
             if code.lookups:
                 total.add(session.encode(tokens))
             session.take([code.start] if code.lookups else tokens)
-            outputs.append(session.logits() * code.logits_step)
+            outputs.append(session.logits() * code.output.scale)
             total.add(session.turns[-1])
         return Run(outputs, total.cycles or None, total.mismatches, total.tensors, total.counters)
 
@@ -270,13 +268,13 @@ class Program(Shown):
 
         Raises :class:`InputError` otherwise.
         """
-        if self.code.texts != count:
-            own = "1 text" if self.code.texts == 1 else f"{self.code.texts} texts at once"
+        if self.code.batch != count:
+            own = "1 text" if self.code.batch == 1 else f"{self.code.batch} texts at once"
             raise InputError(f"Program {self.name} is compiled for {own}, not {count}")
 
-    def _traced_text(self, on: str | Machine) -> TextHost:
+    def _traced_text(self, on: str | Machine) -> Host:
         code = self._traced(on)
-        if not isinstance(code, TextHost) or self.tokenizer is None:
+        if not code.reads_tokens or self.tokenizer is None:
             raise InputError(f"Program {self.name} is an encoder, which generates no text; use run")
         return code
 
@@ -454,8 +452,8 @@ class Program(Shown):
         not fit the model, or if the folder cannot be written.
         """
         rows: Sequence[Any] = ()
-        if (c or testbench) and isinstance(self.code, TextHost):
-            blank = [""] * self.code.texts
+        if (c or testbench) and self.code.reads_tokens:
+            blank = [""] * self.code.batch
             rows = blank if inputs is None else several(self.name, inputs)
             for prompt in rows:
                 check_type(f"A prompt of program {self.name}", (str,), prompt)

@@ -23,7 +23,7 @@ from celosia.fpga.pll import checked_clock
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_shapes import SHAPES, untrained
 from celosia.generators.graph.quantized import Decoder
-from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.text_compiler import compile_text, skips_zeros
 from celosia.generators.quantize.options import Quantization
@@ -138,7 +138,7 @@ def encode_at_pins(
         show=progress,
     )
     compiled, config = program.code, program.config
-    assert isinstance(compiled, CompiledModel)
+    assert isinstance(compiled, Artefact)
     rows = [source.rows(each) for each in chosen]
     title, image = f"{model} on {board.name}", bytes(compiled.image)
     with progress(title), opened(board, config, image) as (running, device):

@@ -40,8 +40,7 @@ from celosia.exporting import files
 from celosia.generators.export.folder import outdated
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import is_text
-from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.lower.artefact import Artefact
 from celosia.models import load
 from celosia.programs import Program
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -236,10 +235,10 @@ def _figures(program: Program, timing: MemoryTiming, inputs: int | None) -> dict
     """Return the figures of a program, of an encoder with the count of its inputs."""
     code = program.code
     sizes: dict[str, Any] = {"inputs": inputs}
-    if isinstance(code, CompiledModel):
+    if isinstance(code, Artefact) and code.plan is not None:
         sizes |= {"image_bytes": len(code.image), "zero_tiles_left_out": code.left_out}
         sizes |= {"plan": asdict(code.plan)}
-    if isinstance(code, TextHost):
+    if code.reads_tokens:
         sizes = {
             "setup_programs": len(code.setup),
             "image_bytes": sum(len(fill.image) for fill in code.setup),

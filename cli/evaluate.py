@@ -38,7 +38,6 @@ from celosia.generators.lower.text_compiler import skips_zeros
 from celosia.generators.lower.weights import coded_bytes
 from celosia.generators.quantize.multipliers import held_parameters
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.studies.closeness import closeness
 from celosia.generators.studies.mixtures import search_formats
 from celosia.generators.studies.perplexity import measure, read_texts
@@ -101,7 +100,7 @@ def evaluate(
         _closeness(model, values)
     elif is_compiled(model):
         program = folder_program(model)
-        if isinstance(program.code, TextHost):
+        if program.code.reads_tokens:
             _answers(model, program, data, simulator, values)
         else:
             result = run_compiled(program, simulator, values, FAR)

@@ -28,7 +28,6 @@ from celosia.fpga.flash import (
 from celosia.fpga.flash import flash as load
 from celosia.fpga.top import PAYLOAD_BYTES
 from celosia.generators.export.manifest import CONFIG
-from celosia.generators.runtime.text_host import TextHost
 from celosia.machines import machine
 from celosia.opening import open_compiled
 from celosia.programs import Program
@@ -91,7 +90,7 @@ def flash(
     program = open_compiled(model)
     if built is not None:
         _check_machine(program, model, built)
-    text = isinstance(program.code, TextHost)
+    text = program.code.reads_tokens
     refuse_other_kind(model, text=text)
     made = _image(program, memory_of(board, program.bytes), inputs, count, prompt or "", steps)
     check_image(board, len(made.data))
@@ -132,7 +131,7 @@ def _image(
 ) -> FlashImage:
     """Return the image of a program that runs on inputs, or continues a prompt, at power-on."""
     code, room = program.code, {"memory_bytes": memory, "payload": PAYLOAD_BYTES}
-    if isinstance(code, TextHost):
+    if code.reads_tokens:
         program.check_texts(1)
         assert program.tokenizer is not None
         return text_flash_image(code, program.tokenizer, prompt, checked_steps(steps), **room)

@@ -24,7 +24,6 @@ from celosia.cli.text_options import Continuation, report_text, text_options
 from celosia.cli.tree import Tree
 from celosia.fpga.device import Device
 from celosia.fpga.top import BAUD
-from celosia.generators.runtime.text_host import TextHost
 from celosia.machines import machine
 from celosia.opening import open_compiled
 from celosia.tb.machine.memory_timing import ONCHIP
@@ -133,7 +132,7 @@ def run(
     """
     line.checked()
     program = open_compiled(folder)
-    text = isinstance(program.code, TextHost)
+    text = program.code.reads_tokens
     refuse_other_kind(folder, text=text)
     if text:
         program.check_texts(len(prompts) or 1)

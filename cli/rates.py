@@ -11,8 +11,8 @@ from celosia.arch.link import fingerprint
 from celosia.cli.board import opened
 from celosia.fpga.boards import Board
 from celosia.generators.frontend.text_shapes import STORIES260K, untrained
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.quantize.options import Quantization
 from celosia.running import run_files
 from celosia.tb.models.texts_session import TextsSession
@@ -140,17 +140,17 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
     return rates_by_name | named if rates_by_name else {}
 
 
-def _run(program: TextProgram, board: Board) -> int:
+def _run(program: Artefact, board: Board) -> int:
     """Return the cycles of a run on a simulated board: a token of each text, after others."""
     image = program.setup[0].image if board.peak_bytes else b""
     with opened(board, program.config, image) as (_, device):
         session = TextsSession(program, device)
-        session.lengths = [POSITION] * program.texts
+        session.lengths = [POSITION] * program.batch
 
         def compare(_text: int) -> None:
             session.logits()
 
-        session.advance([TOKEN] * program.texts, compare)
+        session.advance([TOKEN] * program.batch, compare)
         turn = session.turns[-1]
     if turn.mismatches:
         raise RunError(

@@ -37,7 +37,6 @@ from celosia.cli.text_options import (
 from celosia.cli.tree import Command
 from celosia.generators.export.compiled_folder import is_compiled
 from celosia.generators.frontend.text_sources import is_text
-from celosia.generators.runtime.text_host import TextHost
 from celosia.opening import open_compiled
 from celosia.programs import Program
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -90,7 +89,7 @@ def run(
     """
     check_simulator(simulator)
     program = folder_program(model) if is_compiled(model) else None
-    text = is_text(model) if program is None else isinstance(program.code, TextHost)
+    text = is_text(model) if program is None else program.code.reads_tokens
     refuse_other_kind(model, text=text)
     if not text and program is None:
         result = run_encoder(model, configured("small"), simulator, values, timing)

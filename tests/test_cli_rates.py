@@ -89,7 +89,7 @@ def test_scores_that_are_others_are_told(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_one_text_is_counted_where_two_have_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("celosia.cli.rates.TEXT_MODEL", MODEL)
-    monkeypatch.setattr("celosia.cli.rates._run", lambda program, _: 100 + program.texts)
+    monkeypatch.setattr("celosia.cli.rates._run", lambda program, _: 100 + program.batch)
     roomy = CONFIG.replace(scratchpad_bytes=1 << 16)
     both = token_rates(roomy.replace(weight_depth=470), BOARD)
     assert (both["cycles_per_token"], both["cycles_per_token_two_texts"]) == (101, 51)

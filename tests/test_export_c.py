@@ -14,7 +14,8 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.export.c_model import c_files, identifier
 from celosia.generators.frontend import digits
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.lower.encoder_compiler import CompiledModel, compile_model
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.program.executable import AGAIN
 from celosia.sim.interpreter import Interpreter
 from celosia.tb.machine.simulated import VerilatorMachine
@@ -40,7 +41,7 @@ OK, ABSENT, MEMORY, BUSY, ROWS, FAILED, TIMEOUT = range(7)
 DIGITS_ROWS = 16
 
 
-def export(folder: Path, compiled: CompiledModel, rows, labels=()) -> list[bytes]:
+def export(folder: Path, compiled: Artefact, rows, labels=()) -> list[bytes]:
     """Write the driver and a model, and return the golden outputs."""
     outputs = golden_outputs(compiled, rows)
     for name, text in c_files(compiled, rows, outputs, labels).items():
@@ -59,7 +60,7 @@ def digits_rows(count: int):
     return list(digits.patches(digits.load()[1].images[:count]))
 
 
-def classify(driver: HostDriver, compiled: CompiledModel, name: str, rows) -> bytes:
+def classify(driver: HostDriver, compiled: Artefact, name: str, rows) -> bytes:
     """Return the output for one input, quantized, run and read by the driver."""
     library = driver.library
     model = ctypes.byref(driver.symbol(f"{name}_model"))
@@ -70,7 +71,7 @@ def classify(driver: HostDriver, compiled: CompiledModel, name: str, rows) -> by
     return output.raw
 
 
-def quantized(driver: HostDriver, compiled: CompiledModel, rows) -> bytes:
+def quantized(driver: HostDriver, compiled: Artefact, rows) -> bytes:
     """Return the driver's integers for real rows."""
     tensor = compiled.graph.input
     values = np.ascontiguousarray(rows, np.float32)
@@ -159,7 +160,7 @@ def test_the_circuit_classifies_through_the_driver(tmp_path: Path) -> None:
     assert classify(driver, compiled, "digits", images[2]) == expected[2]
 
 
-def variable_model() -> CompiledModel:
+def variable_model() -> Artefact:
     """Return a model of inputs of 1 to 6 rows, whose mean is over the rows that there are."""
     rng = np.random.default_rng(2)
     model = ModelDescription(
@@ -240,7 +241,7 @@ def test_dequantizing_in_c_is_dequantizing_in_python(driver_alone) -> None:
 
 
 @pytest.fixture(scope="module")
-def driver_alone(tmp_path_factory) -> tuple[CompiledModel, ctypes.CDLL]:
+def driver_alone(tmp_path_factory) -> tuple[Artefact, ctypes.CDLL]:
     folder = tmp_path_factory.mktemp("driver")
     compiled = variable_model()
     export(folder, compiled, [np.zeros((1, 3), np.float32)])

@@ -7,7 +7,8 @@ import pytest
 
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.reference.floats import forward
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.tb.machine.memory_timing import FAR
@@ -45,7 +46,7 @@ def case(model):
 
 
 @functools.cache
-def deep() -> tuple[dict, list, CompiledModel]:
+def deep() -> tuple[dict, list, Artefact]:
     return case(MODEL)
 
 

@@ -31,7 +31,7 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
         compile_model(model, weights, inputs, choice, Options(search=False))
         for choice in (config, config.replace(fused=True))
     )
-    registers = fused.requests[fused.input.rows].registers
+    registers = fused.run().registers
     check(fused.words, fused.config, registers=[registers.get(n, 0) for n in range(REGISTERS)])
     values = given(model, weights, inputs[0][None])[0]
     expected, tensors = (GoldenModel(program).tensors(values) for program in (apart, fused))

@@ -59,7 +59,7 @@ def test_what_fits_stays(model, config, options, home):
     if compiled.keeps:
         assert len(compiled.words) <= config.control.program_depth
         whole = [0] * 16
-        for number, value in compiled.requests[compiled.input.rows].registers.items():
+        for number, value in compiled.run().registers.items():
             whole[number] = value
         assert read_bytes(compiled, whole) == compiled.least_bytes(again=True)
         assert compiled.least_bytes() - compiled.least_bytes(again=True) == compiled.kept_bytes

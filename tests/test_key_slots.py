@@ -114,7 +114,7 @@ def test_two_texts(case):
     program, _ = pressed(case, texts=2)
     go_on(program, "golden", (14, 9), 1, bits=8)
     registers = [0] * 16
-    for register, value in program.runs([10, 3])[0].registers.items():
+    for register, value in program.steps([10, 3])[0].registers.items():
         registers[register] = value
     assert check(program.words, program.config, program.entries["step"].pc, registers) > 20
 

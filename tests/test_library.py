@@ -152,11 +152,11 @@ def test_an_older_folder_is_refused_with_the_line_to_write(
     digits: celosia.Program, tmp_path: Path
 ) -> None:
     path = digits.save(tmp_path) / "model.json"
-    path.write_text(path.read_text().replace('"format": 2', '"form": 1'))
+    path.write_text(path.read_text().replace('"format": 3', '"form": 1'))
     with pytest.raises(celosia.InputError) as refused:
         celosia.open(tmp_path)
     assert str(refused.value) == (
-        f"Folder {tmp_path} has files of form 1, and form 2 is read; compile it again: "
+        f"Folder {tmp_path} has files of form 1, and form 3 is read; compile it again: "
         f"celosia compile MODEL --out {tmp_path}"
     )
 
@@ -168,12 +168,14 @@ def test_an_older_folder_is_refused_with_the_line_to_write(
         ("input", "addr", -1),
         ("input", "columns", 0),
         ("", "batch", 1e308),
+        ("", "places", 0),
+        ("calls", "encode", {"R31": {"index": "rows", "divide": 0}}),
         ("", "memory_bytes", 1 << 60),
         ("", "memory_bytes", float("inf")),
     ],
 )
 def test_sizes_of_a_folder_are_within_its_memory(
-    digits: celosia.Program, tmp_path: Path, part: str, field: str, value: float
+    digits: celosia.Program, tmp_path: Path, part: str, field: str, value: object
 ) -> None:
     path = digits.save(tmp_path) / "model.json"
     known = json.loads(path.read_text())

@@ -13,6 +13,7 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.graph.operations import Linear
 from celosia.generators.lower.accumulators import Accumulators
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.batch import batched
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.cached import Cached
@@ -30,7 +31,6 @@ from celosia.generators.lower.schedule import LOOPS, TOGETHER_FIRST, first_plans
 from celosia.generators.lower.search import Search
 from celosia.generators.lower.staging import STAGES, WEIGHTS, WORDS, Stage, least_size
 from celosia.generators.lower.text_compiler import ways_of
-from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.lower.token_attention import TokenAttention
 from celosia.generators.lower.weights import coded_bytes
 from celosia.generators.program.allocate import across
@@ -103,7 +103,7 @@ def test_a_source_is_counted_in_buffers_and_in_products() -> None:
     assert made.memory.buffers["probabilities"] == 2 * 8 * 8
     assert made.blocks["hidden_thin"].rows == 8
     # Eight matrices with corrections, and four scores and contexts for each token.
-    macs = TextProgram.source_macs(SimpleNamespace(graph=pair), 4)
+    macs = Artefact.source_macs(SimpleNamespace(graph=pair), 4)
     assert macs == 4 * (8 * (8 * 8 + 2 * 8) + 4 * (8 + 8))
 
 

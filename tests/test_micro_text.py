@@ -6,8 +6,8 @@ import pytest
 from celosia.arch.errors import InputError
 from celosia.fpga.boards import get_board
 from celosia.generators.frontend.text_sources import load_text
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.integers import evaluate
 from celosia.sim.micro_machine import MicroMachine
@@ -19,7 +19,7 @@ DECODER = SOURCE.quantize(Quantization(texts=2, length=32))
 TOKENS = SOURCE.tokenizer.encode("one day a red fox")
 
 
-def compiled(context: int = 64, memory_bytes: int = BOARD.memory_bytes) -> TextProgram:
+def compiled(context: int = 64, memory_bytes: int = BOARD.memory_bytes) -> Artefact:
     config = BOARD.config.replace(trace=True)
     return compile_text(DECODER, config, context=context, memory_bytes=memory_bytes)
 

@@ -60,5 +60,5 @@ def test_short_texts_take_few_cycles_and_long_ones_fill_the_array() -> None:
     source = load_source("minilm")
     samples, config = read_samples(CALIBRATION, source), PRESETS["medium"]
     compiled = compile_model(source.description, source.weights, samples[:2], config)
-    assert compiled.expect(compiled.run(7), 40).cycles <= 850_000
+    assert compiled.expect(compiled.run(rows=7), 40).cycles <= 850_000
     assert compiled.macs() / config.elements >= 0.985 * compiled.expect(compiled.run(), 40).cycles

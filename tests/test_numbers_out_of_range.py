@@ -13,9 +13,10 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.frontend.weights import Weights
-from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.parting import Parting
+from celosia.generators.quantize.parting import Parting, parting
 
 SMALL = PRESETS["small"]
 NORM = "layers.0.attention_norm"
@@ -31,11 +32,11 @@ def _one(value: float, place: int = 0) -> Callable:
     return lambda values: values.flat.__setitem__(place, value)
 
 
-def _encoder(weights: Weights, **options) -> tuple[CompiledModel, Parting]:
+def _encoder(weights: Weights, **options) -> tuple[Artefact, Parting]:
     model = load_source("digits").description
     inputs = np.random.default_rng(1).uniform(0, 1, (4, model.tokens, model.features))
     compiled = compile_model(model, weights, inputs, SMALL, Options(search=False, **options))
-    return compiled, compiled.parting(weights, inputs)
+    return compiled, parting(compiled.graph, weights, list(inputs))
 
 
 def _decoder(weights: Weights, form: str = "int8") -> Parting:

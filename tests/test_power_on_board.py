@@ -16,7 +16,7 @@ from celosia.fpga.device import Device
 from celosia.fpga.top import PAYLOAD_BYTES, BoardTop
 from celosia.generators.frontend import digits
 from celosia.generators.frontend.text_sources import load_text
-from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.tb.machine.simulated_board import SimulatedBoard
 from celosia.tb.machine.toolchain import missing_tools
@@ -57,12 +57,12 @@ VALUES = digits.patches(digits.load()[1].images[:1])[0]
 
 
 @pytest.fixture(scope="module")
-def compiled() -> CompiledModel:
+def compiled() -> Artefact:
     return compile_digits("digits", BOARD.config)
 
 
 @pytest.fixture(scope="module")
-def made(compiled: CompiledModel) -> FlashImage:
+def made(compiled: Artefact) -> FlashImage:
     memory = {"memory_bytes": BOARD.memory_bytes, "payload": PAYLOAD_BYTES}
     return flash_image(compiled, [VALUES], (), **memory)
 

@@ -11,7 +11,7 @@ from matplotlib.image import imread
 from celosia.arch.config import Config
 from celosia.arch.isa import Engine, Opcode
 from celosia.arch.presets import PRESETS
-from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.artefact import Artefact
 from celosia.sim import flow
 from celosia.tb.machine.recording import SUMS, Command, Recording, Wait
 from celosia.tb.models.cycles_by_operation import Operation, operations
@@ -26,7 +26,7 @@ WINDOW = 100
 
 
 @cache
-def compiled() -> CompiledModel:
+def compiled() -> Artefact:
     return compile_digits("digits", CONFIG)
 
 

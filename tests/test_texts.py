@@ -14,11 +14,11 @@ from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.lower.equipment import paired
 from celosia.generators.lower.text_compiler import compile_text
+from celosia.generators.program.executable import SCORES
 from celosia.generators.program.predict import predict
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.integers import evaluate
-from celosia.generators.runtime.text_host import SCORES
 from celosia.sim.checker import check
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.models.texts_session import TextsSession
@@ -127,7 +127,7 @@ def test_norms_of_texts_are_apart_where_products_beside_them_are_long(name, conf
     wide = compile_text(random_decoder(model), CONFIGS[name].replace(**DEEP), context=11, texts=2)
     assert set(norm_rows(wide)) == {2}
     registers = [0] * 16
-    for register, value in program.runs([8, 2])[0].registers.items():
+    for register, value in program.steps([8, 2])[0].registers.items():
         registers[register] = value
     assert check(program.words, config, program.entries["step"].pc, registers) > 20
 
@@ -184,7 +184,7 @@ def test_a_vocabulary_outside(case):
     assert len(program.setup[-1].words) == 1
     session = go_on(program, "golden", (10, 4), 1)
     registers = [0] * 16
-    for register, value in program.runs(session.lengths)[0].registers.items():
+    for register, value in program.steps(session.lengths)[0].registers.items():
         registers[register] = value
     assert check(program.words, program.config, program.entries["step"].pc, registers) > 20
 
@@ -202,7 +202,7 @@ def test_tokens_order_every_hazard(name, config):
     program = compile_text(DECODERS[name], config, context=19, texts=2)
     for positions in ([0, 0], [18, 0], [3, 40]):
         registers = [0] * 16
-        for register, value in program.runs(positions)[0].registers.items():
+        for register, value in program.steps(positions)[0].registers.items():
             registers[register] = value
         assert check(program.words, config, program.entries["step"].pc, registers) > 20
     assert check(program.words, config, program.entries[SCORES].pc) > 1
@@ -252,7 +252,7 @@ def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cyc
     assert sum(turn.mismatches for turn in (session.setup, *session.turns)) == 0
     timing = session.timing
     places = [context + 2, context + 1]
-    expected = program.cycles(program.runs(places), timing.latency, timing.interval)
+    expected = program.cycles(program.steps(places), timing.latency, timing.interval)
     assert abs(expected / session.turns[-1].cycles - 1) < 0.005
     alone = compile_text(DECODERS["llama"], config, context=context)
     alone = alone.expect(alone.run(context + 2), timing.latency, timing.interval).cycles

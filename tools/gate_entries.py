@@ -169,9 +169,9 @@ def _scores(folder: Path) -> list[int]:
     """Return the logits of the golden machine behind random tokens of a compiled decoder."""
     program, *_ = load_compiled_text(folder)
     rng, count = np.random.default_rng(1), min(_TOKENS, program.places)
-    tokens = rng.integers(0, program.vocabulary, (program.texts, count)).tolist()
+    tokens = rng.integers(0, program.vocabulary, (program.batch, count)).tolist()
     scores: list[int] = []
-    if program.texts > 1:
+    if program.batch > 1:
         texts = TextsSession(program, "golden")
         for column in zip(*tokens, strict=True):
             texts.advance(column, lambda _: scores.extend(texts.logits().tolist()))

@@ -18,12 +18,11 @@ from celosia.generators.export.c_source import (
 )
 from celosia.generators.export.manifest import register_offset
 from celosia.generators.graph.tensors import Tensor
-from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.runtime.encoder_host import Request
+from celosia.generators.runtime.host import Host, Request
 
 
 def c_files(
-    compiled: CompiledModel,
+    compiled: Host,
     inputs: Sequence[NDArray[np.float32]],
     outputs: Sequence[bytes],
     names: Sequence[str] = (),
@@ -33,7 +32,7 @@ def c_files(
 
     The files are the model, sample inputs with the expected outputs, and the driver. The model is
     ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name. Each element of
-    ``inputs`` is one sample: rows of real numbers, as :meth:`CompiledModel.request` accepts them.
+    ``inputs`` is one sample: rows of real numbers, as :meth:`Host.request` accepts them.
     ``outputs`` has the bytes of the golden machine's output for each sample; bytes beyond the size
     of the model's output are ignored. ``names`` are the names of the output's columns. The machine
     reads only the upper ``bits`` bits of each weight. ``bits`` is 8; for nested weights (readable
@@ -44,15 +43,16 @@ def c_files(
     """
     image = compiled.image.tobytes()
     start, again = (compiled.run(again=kept, bits=bits).entry for kept in (False, True))
+    requests = {count: compiled.request_at(count) for count in compiled.writes}
     rows = [
         f"    {{{count}, {len(request.registers)}, {len(request.writes)}, "
         f"{_reference('settings', count, bool(request.registers))}, "
         f"{_reference('pieces', count, bool(request.writes))}}},"
-        for count, request in compiled.requests.items()
+        for count, request in requests.items()
     ]
     arrays = [
         *array("static const uint32_t image", words(image)),
-        *(line for item in compiled.requests.items() for line in _request(*item)),
+        *(line for item in requests.items() for line in _request(*item)),
         *array("static const char *const labels", map(string, names), 4),
         "static const celosia_request_t requests[] = {",
         *rows,
@@ -99,7 +99,7 @@ def _reference(kind: str, rows: int, exists: bool) -> str:
 
 
 def _samples(
-    compiled: CompiledModel, inputs: Sequence[NDArray[np.float32]], outputs: Sequence[bytes]
+    compiled: Host, inputs: Sequence[NDArray[np.float32]], outputs: Sequence[bytes]
 ) -> Samples:
     """Return the code of the samples; shorter inputs are padded with 0."""
     name, entry, output = identifier(compiled.name), compiled.input, compiled.output

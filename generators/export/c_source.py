@@ -9,7 +9,7 @@ import numpy as np
 
 from celosia.arch.registers import systemrdl
 from celosia.generators.export.registers import HEADER, SOURCE, header
-from celosia.generators.program.executable import Compiled
+from celosia.generators.runtime.host import Host
 
 _DRIVER = Path(__file__).parent / "driver"
 WIDTH = 8
@@ -32,7 +32,7 @@ class Samples:
 
 
 def model_files(
-    code: Compiled,
+    code: Host,
     modules: Sequence[str],
     arrays: Iterable[str],
     fields: Iterable[str],

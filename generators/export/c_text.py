@@ -18,20 +18,20 @@ from celosia.generators.export.manifest import register_offset
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.lower.residence import of_text
 from celosia.generators.program.calls import Call, Index
-from celosia.generators.program.executable import Fill, entry_at
-from celosia.generators.runtime.text_host import SCORES, TextHost
+from celosia.generators.program.executable import CHUNK, SCORES, STEP, Fill, entry_at
+from celosia.generators.runtime.host import Host
 
-CALLS = {"step": "step", "words": "words", "chunk": "chunk", "logits": "scores"} | {
+CALLS = {STEP: "step", "words": "words", CHUNK: "chunk", "logits": "scores"} | {
     name: name for name in ("lookup", "encode")
 }
 """The driver's names of the programs, in its order, without those for a second text."""
-_WITH_BITS = ("step", "chunk", SCORES)
+_WITH_BITS = (STEP, CHUNK, SCORES)
 _SECOND = "second"  # the driver's name for the second text's programs
 _LONGEST = 255  # bytes of a token
 
 
 def text_c_files(
-    program: TextHost,
+    program: Host,
     tokenizer: TokenizerLike,
     samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
@@ -41,7 +41,7 @@ def text_c_files(
     The files are the model, sample texts, and the driver. The model is ``NAME_model`` in
     ``NAME_model.c``; NAME is derived from the model's name. The model includes the bytes of each
     token, from ``tokenizer``. ``samples`` are sample texts, which the program processes as one
-    batch; their number is ``program.texts``. The machine reads only the upper ``bits`` bits of each
+    batch; their number is ``program.batch``. The machine reads only the upper ``bits`` bits of each
     weight. ``bits`` is 8; for nested weights (readable with fewer bits) it may also be 4 or 2.
 
     Raises :class:`InputError` if a token has too many bytes, or if a Python package that generates
@@ -52,9 +52,9 @@ def text_c_files(
     calls = {which: call for which, call in program.calls.items() if which in CALLS}
     fields = _fields(program, calls, bits)
     fields.append(f".stripped = {int(_is_stripped(tokenizer, program.vocabulary))},")
-    if program.texts > 1:
+    if program.batch > 1:
         modules, made = [*modules, "celosia_texts"], several_samples(name, samples)
-        calls[_SECOND] = {of_text(register, 1): value for register, value in calls["step"].items()}
+        calls[_SECOND] = {of_text(register, 1): value for register, value in calls[STEP].items()}
         own = _call(program, SCORES, _SECOND, len(calls[_SECOND]), bits)
         fields = [".both = {", *(f"    {line}" for line in fields), "},", f".{_SECOND} = {own},"]
     pieces = (_piece(tokenizer, token) for token in range(program.vocabulary))
@@ -72,10 +72,10 @@ def text_c_files(
     return model_files(program, modules, arrays, fields, made)
 
 
-def _fields(program: TextHost, calls: Mapping[str, Call], bits: int) -> list[str]:
+def _fields(program: Host, calls: Mapping[str, Call], bits: int) -> list[str]:
     """Return the initializers of the fields that all models have, for one or several texts."""
-    logits, vocabulary = program.logits, program.vocabulary
-    scores = (logits.addr, 1, vocabulary, 16, 0, program.logits_step.hex())
+    vocabulary = program.vocabulary
+    scores = (program.output_addr, 1, vocabulary, 16, 0, program.output.scale.hex())
     numbers = {
         "setup_count": len(program.setup),
         "program_words": len(program.words),
@@ -149,7 +149,7 @@ def _values(which: str, call: Call) -> list[str]:
     return array(f"static const celosia_value_t {which}_values", map(initializer, rows), WIDTH // 4)
 
 
-def _call(program: TextHost, which: str, values: str, count: int, bits: int) -> str:
+def _call(program: Host, which: str, values: str, count: int, bits: int) -> str:
     """Return the initializer of a program with ``count`` register ``values``."""
     entry = program.entries[entry_at(which, bits) if which in _WITH_BITS else which]
     return f"{{{entry.pc}, {count}, {f'{values}_values' if count else 'NULL'}}}"

@@ -15,14 +15,13 @@ from celosia.generators.frontend.hugging_face_folder import read_json
 from celosia.generators.frontend.other_files import MANIFEST
 from celosia.generators.frontend.text_sources import open_tokenizer
 from celosia.generators.frontend.tokenizer import TokenizerLike
-from celosia.generators.graph.tensors import Tensor
+from celosia.generators.graph.tensors import WIDE, Tensor
 from celosia.generators.lower.residence import Cache
 from celosia.generators.program.calls import Index, Value
 from celosia.generators.program.draft import Written
 from celosia.generators.program.executable import Entry, Fill
 from celosia.generators.program.image import Piece
-from celosia.generators.runtime.encoder_host import EncoderHost, Request
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host, Writes
 
 
 def is_compiled(model: str) -> bool:
@@ -34,7 +33,7 @@ def is_compiled(model: str) -> bool:
         return False
 
 
-def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike | None, Any]:
+def load_compiled(folder: Path) -> tuple[Host, TokenizerLike | None, Any]:
     """Return a compiled model, its tokenizer (None for an encoder), and its manifest.
 
     The manifest is a dictionary of the facts that a host needs to load and run the model. Raises
@@ -43,8 +42,8 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
     check_links(folder)
     known = read_json(folder / MANIFEST)
     form, kind = known.get("format", 1), known.get("kind")
-    # Decoders of format 1 have all fields of format 2.
-    if form != FORMAT and (form, kind) != (1, DECODER):
+    # Decoders of formats 1 and 2 have all fields of format 3.
+    if form != FORMAT and (form not in (1, 2) or kind != DECODER):
         raise InputError(
             f"Folder {folder} has files of form {form!r}, and form {FORMAT} is read; compile it "
             f"again: celosia compile MODEL --out {folder}"
@@ -59,14 +58,14 @@ def load_compiled(folder: Path) -> tuple[EncoderHost | TextHost, TokenizerLike |
         raise _damaged(folder, f"{type(error).__name__}: {error}") from error
 
 
-def load_compiled_text(folder: Path) -> tuple[TextHost, TokenizerLike, dict[str, Any]]:
+def load_compiled_text(folder: Path) -> tuple[Host, TokenizerLike, dict[str, Any]]:
     """Return a compiled decoder, its tokenizer, and a dictionary that describes its quantization.
 
     The dictionary is the entry ``made`` of the manifest. Raises :class:`InputError` if
     :func:`load_compiled` raises it, or if the folder contains an encoder.
     """
     code, tokenizer, known = load_compiled(folder)
-    if not isinstance(code, TextHost) or tokenizer is None:
+    if not code.reads_tokens or tokenizer is None:
         raise InputError(f"Folder {folder} holds an encoder, {code.name}; a decoder is needed")
     return code, tokenizer, dict(known["made"])
 
@@ -85,7 +84,7 @@ def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
     size, most = int(known["memory_bytes"]), 1 << config.memory.addr_width
     if not 0 < size <= most:
         raise _damaged(folder, f"memory_bytes is {size}, not from 1 to {most}")
-    return {
+    common: dict[str, Any] = {
         "config": config.replace(name=known["configuration"]["name"]),
         "words": _words(folder / PROGRAM, known["program"]["words"]),
         "entries": {
@@ -96,9 +95,17 @@ def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:
         "setup": [_fill(folder, fill) for fill in known["setup"]],
         "memory_bytes": size,
     }
+    calls = {
+        name: {int(key.removeprefix("R")): _value(value) for key, value in call.items()}
+        for name, call in known["calls"].items()
+    }
+    divisors = [value.divide for call in calls.values() for value in call.values()]
+    if not all(divisors):
+        raise _damaged(folder, "a register's value is divided by 0")
+    return common | {"calls": calls}
 
 
-def _encoder(folder: Path, known: dict[str, Any]) -> EncoderHost:
+def _encoder(folder: Path, known: dict[str, Any]) -> Host:
     entry, result = (_tensor(name, known[name]) for name in ("input", "output"))
     common, batch = _common(folder, known), int(known["batch"])
     for name, tensor in (("input", entry), ("output", result)):
@@ -107,16 +114,21 @@ def _encoder(folder: Path, known: dict[str, Any]) -> EncoderHost:
             raise _damaged(folder, f"{name} is outside of memory_bytes")
     if not 1 <= batch <= entry.rows:
         raise _damaged(folder, f"batch is {batch}, not from 1 to {entry.rows}")
-    return EncoderHost(
+    places = int(known["places"])
+    if places < entry.rows // batch:
+        raise _damaged(folder, f"places is {places}, less than an input's rows")
+    return Host(
         **common,
         input=entry,
-        output=result,
         input_piece=_piece(known["input"], entry),
+        output=result,
         output_piece=_piece(known["output"], result),
         unit=bool(known["unit"]),
         follows=bool(known["follows"]),
         batch=batch,
-        requests={int(request["rows"]): _request(request) for request in known["requests"]},
+        places=places,
+        cache=Cache(places, 0),
+        writes={int(request["rows"]): _writes(request) for request in known["requests"]},
     )
 
 
@@ -129,34 +141,32 @@ def _piece(known: dict[str, Any], tensor: Tensor) -> Piece:
     return Piece(int(known["addr"]), tensor.rows, tensor.stride)
 
 
-def _request(known: dict[str, Any]) -> Request:
-    writes = tuple((int(write["addr"]), bytes.fromhex(write["hex"])) for write in known["writes"])
-    return Request(writes, {int(key[1:]): int(value) for key, value in known["registers"].items()})
+def _writes(known: dict[str, Any]) -> Writes:
+    return tuple((int(write["addr"]), bytes.fromhex(write["hex"])) for write in known["writes"])
 
 
-def _decoder(folder: Path, described: dict[str, Any]) -> TextHost:
+def _decoder(folder: Path, described: dict[str, Any]) -> Host:
+    common = _common(folder, described)
     cache, source, logits = (described[name] for name in ("cache", "source", "logits"))
-    return TextHost(
-        **_common(folder, described),
-        vocabulary=int(described["vocabulary"]),
+    vocabulary, scale = int(described["vocabulary"]), float(logits["scale"])
+    return Host(
+        **common,
+        input=Tensor("input", "input", 1, 1, 1.0, 0, 2 * WIDE),
+        input_piece=Piece(0, 0, 0),
+        output=Tensor("logits", "logits", 1, vocabulary, scale, 0, WIDE),
+        output_piece=Piece(logits["addr"], logits["rows"], logits["row_bytes"]),
         cache=Cache(cache["capacity"], cache["sinks"], cache["recompute"]),
         kv_bits=int(cache["bits"]),
         kv_block=int(cache["block"]),
         places=int(described["places"]),
         rows=int(described["rows"]),
-        logits=Piece(logits["addr"], logits["rows"], logits["row_bytes"]),
-        logits_step=float(logits["scale"]),
-        calls={
-            name: {int(key.removeprefix("R")): _value(value) for key, value in call.items()}
-            for name, call in described["calls"].items()
-        },
         resident=bool(described["resident"]),
         slots=int(described["slots"]),
         scratchpad_bytes=int(described["scratchpad_bytes"]),
         start=int(source["start"]),
         lookups=int(source["lookups"]),
         source_positions=int(source["positions"]),
-        texts=int(described.get("texts", 1)),
+        batch=int(described.get("texts", 1)),
     )
 
 

@@ -12,8 +12,7 @@ from celosia.arch.power_on import ENTRIES, ENTRY_BYTES, Op, record, seal
 from celosia.arch.registers import REGISTER_MAP
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.lower.residence import Register
-from celosia.generators.runtime.encoder_host import EncoderHost
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host
 
 _LONGEST_NAME = 40
 
@@ -94,7 +93,7 @@ class Script:
 
 
 def power_on_image(
-    compiled: EncoderHost,
+    compiled: Host,
     config: Config,
     inputs: Sequence[NDArray[np.floating]],
     labels: Sequence[str],
@@ -102,7 +101,7 @@ def power_on_image(
 ) -> bytes:
     """Return the flash image that loads an encoder and runs it on each of ``inputs``.
 
-    Each element of ``inputs`` has the rows of one input, as :meth:`EncoderHost.request` accepts
+    Each element of ``inputs`` has the rows of one input, as :meth:`Host.request` accepts
     them. At power-on the board sends a line over the serial line: the model's name, then the class
     of each input. The class is the index of the output's largest score. It is sent as a label from
     ``labels`` or, if ``labels`` is empty, as a number. ``payload`` is the largest data size of a
@@ -134,7 +133,7 @@ def power_on_image(
 
 
 def text_image(
-    program: TextHost, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
+    program: Host, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
 ) -> bytes:
     """Return the flash image with which a board continues a prompt by ``steps`` tokens.
 
@@ -187,7 +186,7 @@ def text_image(
         step(position)
     for place in range(steps):
         script.start(program.entries["logits"].pc)
-        script.compare(program.logits.addr, 2 * program.vocabulary)
+        script.compare(program.output_addr, 2 * program.vocabulary)
         script.name(names if place else names_behind(tokens[-1]))
         if place < steps - 1:
             script.choose_register(Register.WORD, [program.word(each) for each in words])

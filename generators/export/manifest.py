@@ -10,18 +10,16 @@ from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.tokenizer import TextTokenizer, TokenizerLike
 from celosia.generators.graph.tensors import Tensor
-from celosia.generators.lower.encoder_compiler import CompiledModel
 from celosia.generators.lower.residence import TEXT_REGISTERS
-from celosia.generators.program.calls import Value
 from celosia.generators.program.image import Piece
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host
 
 PROGRAM_HEX = "program.hex"
 """File of the program as text, one 32-bit word a line."""
 PROGRAM = "program.bin"
 CONFIG = "config.toml"
 IMAGE = "image.bin"
-FORMAT = 2
+FORMAT = 3
 """Version of the format; the first version had no number."""
 ENCODER, DECODER = "encoder", "decoder"
 """Kinds of models."""
@@ -39,7 +37,7 @@ def register_offset(name: str) -> int:
 
 
 def manifest(
-    code: CompiledModel | TextHost,
+    code: Host,
     source: Source | TextSource,
     made: Mapping[str, Any],
     names: Sequence[str] = (),
@@ -73,7 +71,7 @@ def manifest(
     bits of each weight that the machine reads. ``bits`` is 8, or for nested weights (readable with
     fewer bits) also 4 or 2.
     """
-    config, text = code.config.replace(trace=False), isinstance(code, TextHost)
+    config, text = code.config.replace(trace=False), code.reads_tokens
     cycles = None
     if config.micro is None:
         cycles = code.predict_whole(latency, interval, bits=bits)
@@ -105,7 +103,7 @@ def manifest(
         "cycles": cycles,
         "memory": {"latency": latency, "interval": interval},
         "registers": {name: register_offset(name) for name in REGISTER_MAP},
-        **(_text(code) if isinstance(code, TextHost) else _encoder(code, names, bits)),
+        **(_text(code) if code.reads_tokens else _encoder(code, names, bits)),
     }
 
 
@@ -124,10 +122,11 @@ def _host_steps(source: Source | TextSource) -> list[str]:
     return steps + [f"after: {step.name} ({step.what})" for step in source.after]
 
 
-def _encoder(compiled: CompiledModel, names: Sequence[str], bits: int) -> dict[str, Any]:
+def _encoder(compiled: Host, names: Sequence[str], bits: int) -> dict[str, Any]:
     """Return an encoder's part of the manifest.
 
-    For each inference a host writes the quantized input and the request for its number of rows,
+    The registers of ``requests`` are those of ``calls`` for each number of rows. For each
+    inference a host writes the quantized input and the request for its number of rows,
     starts the program at ``start``, and reads the output. The host may start at ``again`` instead
     if the previous inference ended without an error, and no reset followed. ``encode.4`` and
     ``encode.2`` are the entry points that read 4 and 2 bits of nested weights.
@@ -136,8 +135,11 @@ def _encoder(compiled: CompiledModel, names: Sequence[str], bits: int) -> dict[s
     shorter input is shorter by the same number of rows. In a ``batch`` the rows of all inputs are
     concatenated, and so are the rows of all outputs.
     """
+    requests = {rows: compiled.request_at(rows) for rows in compiled.writes}
     return {
         "start": compiled.run(bits=bits).entry,
+        "calls": _calls(compiled),
+        "places": compiled.places,
         "batch": compiled.batch,
         "input": _tensor(compiled.input, compiled.input_piece),
         "output": _tensor(compiled.output, compiled.output_piece),
@@ -149,7 +151,7 @@ def _encoder(compiled: CompiledModel, names: Sequence[str], bits: int) -> dict[s
                 "registers": {f"R{number}": value for number, value in request.registers.items()},
                 "writes": [{"addr": addr, "hex": data.hex()} for addr, data in request.writes],
             }
-            for rows, request in compiled.requests.items()
+            for rows, request in requests.items()
         ],
         "labels": list(names),
     }
@@ -168,7 +170,7 @@ def _tensor(tensor: Tensor, piece: Piece) -> dict[str, Any]:
     }
 
 
-def _text(program: TextHost) -> dict[str, Any]:
+def _text(program: Host) -> dict[str, Any]:
     """Return a decoder's part of the manifest.
 
     Before a host starts the program at an entry point, it writes the registers in ``calls``. Each
@@ -178,14 +180,11 @@ def _text(program: TextHost) -> dict[str, Any]:
     ``position``; for several texts they are the cycles of one step of all texts.
     ``text_registers`` is the distance between the registers of several ``texts`` in a run.
     """
-    several = {"texts": program.texts, "text_registers": TEXT_REGISTERS}
+    several = {"texts": program.batch, "text_registers": TEXT_REGISTERS}
     return {
-        "calls": {
-            name: {f"R{register}": _formula(value) for register, value in call.items()}
-            for name, call in program.calls.items()
-        },
+        "calls": _calls(program),
         "rows": program.rows,
-        **(several if program.texts > 1 else {}),
+        **(several if program.batch > 1 else {}),
         "vocabulary": program.vocabulary,
         "places": program.places,
         "cache": asdict(program.cache) | {"bits": program.kv_bits, "block": program.kv_block},
@@ -195,12 +194,12 @@ def _text(program: TextHost) -> dict[str, Any]:
             "start": program.start,
         },
         "logits": {
-            "addr": program.logits.addr,
-            "rows": program.logits.m,
-            "row_bytes": program.logits.row_bytes,
+            "addr": program.output_addr,
+            "rows": program.output_piece.m,
+            "row_bytes": program.output_piece.row_bytes,
             "columns": program.vocabulary,
             "type": "int16",
-            "scale": program.logits_step,
+            "scale": program.output.scale,
             "zero_point": 0,
         },
         "resident": program.resident,
@@ -210,9 +209,12 @@ def _text(program: TextHost) -> dict[str, Any]:
     }
 
 
-def _formula(value: Value) -> dict[str, Any]:
-    """Return the fields of a register's formula; those of parts of a sequence are not used."""
-    return {name: each for name, each in asdict(value).items() if name not in ("first", "most")}
+def _calls(program: Host) -> dict[str, dict[str, Any]]:
+    """Return the formulas of the registers that a host writes before each program."""
+    return {
+        name: {f"R{register}": asdict(value) for register, value in call.items()}
+        for name, call in program.calls.items()
+    }
 
 
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:

@@ -19,12 +19,11 @@ from celosia.generators.frontend.other_files import MANIFEST
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import LLAMA2C_SUFFIX, TextSource
 from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, TextTokenizer
-from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host
 
 
 def package(
-    code: CompiledModel | TextHost,
+    code: Host,
     source: Source | TextSource,
     made: Mapping[str, Any],
     names: Sequence[str] = (),

@@ -1,22 +1,94 @@
 """The artefact of the compiler: programs, and the integer graph that they compute."""
 
 from dataclasses import dataclass
-from typing import Generic
 
+from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.graph.fewer_planes import coarser
-from celosia.generators.graph.quantized import D, Graph
-from celosia.generators.program.executable import Compiled
+from celosia.generators.graph.operations import Linear
+from celosia.generators.graph.quantized import IntegerGraph
+from celosia.generators.lower.choices import Choices
+from celosia.generators.program.draft import Written
+from celosia.generators.program.executable import ENCODE
+from celosia.generators.runtime.host import Host
 
 
 @dataclass(frozen=True, kw_only=True)
-class Artefact(Compiled, Generic[D]):
-    """A compiled model: its programs, the data that a host needs, and its integer graph."""
+class Artefact(Host):
+    """A compiled model: its programs, the data that a host needs, and its integer graph.
 
-    graph: Graph[D]
+    The fields with defaults describe the program of a model without a cache.
+    """
 
-    def graph_at(self, bits: int) -> Graph[D]:
+    graph: IntegerGraph
+    plan: Choices | None = None
+    """The choices that made the program."""
+    loops: int = 0
+    """Number of loops in the program that are not inside another."""
+    spilled_bytes: int = 0
+    """External memory after the image, for tensors' blocks that leave the scratchpad."""
+    passing_bytes: int = 0
+    """Bytes of the image for tensors whose blocks leave between two products."""
+    kept_bytes: int = 0
+    """Bytes in external memory of weights and parameters that stay on the chip between runs."""
+    left_out: int = 0
+    """Tiles of zeros that are left out of all weights."""
+
+    def graph_at(self, bits: int) -> IntegerGraph:
         """Return the graph with only the upper ``bits`` bits (8, 4 or 2) of each nested weight.
 
         A run may read each of these numbers of bits.
         """
         return coarser(self.graph, bits)
+
+    @property
+    def written(self) -> list[Written]:
+        """List of the tensor parts that vector instructions write, in execution order."""
+        return self.entries[ENCODE].written
+
+    def least_bytes(
+        self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
+    ) -> int:
+        """Return the number of bytes that an inference must load: weights, parameters and input.
+
+        The input has ``rows`` rows, by default the largest number. If ``again`` is true, the
+        weights and parameters that stay on the chip are not counted, because an earlier run has
+        loaded them. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2)
+        are read.
+        """
+        source, missing = self.graph.input, 0
+        if rows is not None and not source.stride % self.config.mem_bytes:
+            missing = self.batch * source.rows - rows
+        kept = self.passing_bytes + (self.kept_bytes if again else 0)
+        kept += self.graph.weight_bytes - self.graph_at(bits).weight_bytes
+        return len(self.image) - self.output_piece.size - missing * source.stride - kept
+
+    @property
+    def macs_resident(self) -> int:
+        """Multiply-accumulates of one token's linear layers, without attention."""
+        return sum(op.size for op in self.graph.ops if isinstance(op, Linear))
+
+    def macs(self, position: int = 0, source: int = 0, *, rows: int | None = None) -> int:
+        """Return the number of multiply-accumulates that the results of a run need.
+
+        These are the multiply-accumulates of linear layers and attention; those of padding are not
+        counted. An input of rows of numbers has ``rows`` rows, by default the largest number. For
+        a text, the run takes one token at a position. The token attends to itself, to the earlier
+        tokens that the cache holds, and to ``source`` tokens of a source text.
+        """
+        if not self.reads_tokens:
+            return self.batch * self.graph.macs(self.length(rows))
+        model = self.graph.description
+        seen = self.cache.count(position) + source
+        columns = self.graph.key_dim + model.head_dim
+        return int(self.macs_resident + model.layers * model.heads * seen * columns)
+
+    def source_macs(self, source: int) -> int:
+        """Return the number of multiply-accumulates that encode a source of ``source`` tokens.
+
+        Those of padding are not counted. The result is 0 if the model has no encoder.
+        """
+        encoder, model = self.graph.source, self.graph.description
+        ops = () if encoder is None else encoder.ops
+        linear = sum(op.size for op in ops if isinstance(op, Linear))
+        columns = self.graph.key_dim + model.head_dim
+        return int(source * (linear + model.source_layers * model.heads * source * columns))

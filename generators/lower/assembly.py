@@ -48,6 +48,11 @@ def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
 
 
+def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
+    """Return the registers that the host writes before each program, by name without bits."""
+    return {name.partition(".")[0]: routine.call for name, routine in programs.items()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Assembly(Generic[Source]):
     """A model's programs, one for each entry point; their buffers have no addresses yet."""

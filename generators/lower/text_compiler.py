@@ -8,6 +8,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.isa import RING_SLOTS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.assembly import Trial, fastest, first_fit
 from celosia.generators.lower.checks import check_factors, check_texts
 from celosia.generators.lower.choices import Way
@@ -17,7 +18,7 @@ from celosia.generators.lower.plan import MOST_ROWS, Plan
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.staging import least_size
-from celosia.generators.lower.text_program import TextProgram, text_program, text_trial
+from celosia.generators.lower.text_program import text_program, text_trial
 from celosia.generators.program.image import LONGEST_ROW
 from celosia.generators.quantize.multipliers import held_parameters, refuse_held
 from celosia.generators.quantize.options import Quantization
@@ -88,7 +89,7 @@ def compile_text(
     recompute: bool = False,
     texts: int = 1,
     search: bool = True,
-) -> TextProgram:
+) -> Artefact:
     """Return a compiled decoder whose KV cache has room for ``context`` tokens.
 
     A full cache keeps the first ``sinks`` tokens and the most recent tokens. A prompt is processed
@@ -127,7 +128,7 @@ def compile_text(
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)
 
-    def compiled(other: Config) -> TextProgram:
+    def compiled(other: Config) -> Artefact:
         if sparse:
             check_sparse(other)
         if other.array.weight_depth <= RING_SLOTS:
@@ -151,7 +152,7 @@ def _compile_fitting(
     sparse: bool,
     texts: int,
     search: bool,
-) -> TextProgram:
+) -> Artefact:
     """Return the programs with as many tokens at once as fit, at most ``rows``."""
     name = decoder.description.name
     limit = 1 << config.memory.addr_width if memory_bytes is None else memory_bytes
@@ -161,7 +162,7 @@ def _compile_fitting(
             f"memory has {limit}"
         )
 
-    def compiled(way: Way) -> TextProgram:
+    def compiled(way: Way) -> Artefact:
         """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
         alone = way.passing or config.array.weight_depth > RING_SLOTS or not search
 

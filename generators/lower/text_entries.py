@@ -15,8 +15,8 @@ from celosia.generators.lower.plan import INPUTS, Plan
 from celosia.generators.lower.residence import TEXT_REGISTERS, Register, of_text
 from celosia.generators.program.calls import Index, Value
 from celosia.generators.program.draft import Given, Node, Ref
+from celosia.generators.program.executable import CHUNK, SCORES, STEP
 from celosia.generators.program.image import Piece
-from celosia.generators.runtime.text_host import SCORES
 
 
 def text_entries(plan: Plan) -> dict[str, Routine]:
@@ -36,11 +36,11 @@ def text_entries(plan: Plan) -> dict[str, Routine]:
     # Scores that pass are stored already.
     stored = [] if plan.way.passing else _logits(plan.scores)
     every = partial(routines, nested=is_nested(plan.decoder))
-    programs = every("step", lambda planes: Routine(_step(plan, planes), step))
+    programs = every(STEP, lambda planes: Routine(_step(plan, planes), step))
     programs["logits"] = Routine(stored)
     if rows > 1:
         programs["words"] = Routine(_words(plan), {**words(rows), WORDS_PLACE: place})
-        programs |= every("chunk", lambda planes: Routine(_chunk(plan, planes), common))
+        programs |= every(CHUNK, lambda planes: Routine(_chunk(plan, planes), common))
     if plan.texts > 1:
         programs |= every(SCORES, lambda planes: Routine(_scores(plan, planes)))
     if source is not None:

@@ -1,20 +1,19 @@
 """A compiled decoder: setup programs that load the chip once, and programs that process tokens.
 
-The host writes the registers that :class:`celosia.generators.runtime.text_host.TextHost` computes,
+The host writes the registers that :class:`celosia.generators.runtime.host.Host` computes,
 and then starts a program at its first word.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.graph.operations import Linear
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.assembly import (
     Assembly,
     Routine,
     Trial,
+    calls_of,
     check_programs,
     check_words,
     fewest_words,
@@ -27,40 +26,7 @@ from celosia.generators.lower.text_entries import text_entries
 from celosia.generators.program.allocate import Use, across, uses
 from celosia.generators.program.draft import flatten
 from celosia.generators.program.executable import Fill, written
-from celosia.generators.runtime.text_host import TextHost
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextProgram(TextHost, Artefact[TextDescription]):
-    """A decoder's program for a configuration, together with the quantized decoder."""
-
-    @property
-    def macs_resident(self) -> int:
-        """Multiply-accumulates of one token's linear layers, without attention."""
-        return sum(op.size for op in self.graph.ops if isinstance(op, Linear))
-
-    def macs(self, position: int, source: int = 0) -> int:
-        """Return the number of multiply-accumulates that one token at a position of the text needs.
-
-        These are the multiply-accumulates of linear layers and attention; those of padding are not
-        counted. The token attends to itself, to the earlier tokens that the cache holds, and to
-        ``source`` tokens of a source text.
-        """
-        model = self.graph.description
-        seen = self.cache.count(position) + source
-        columns = self.graph.key_dim + model.head_dim
-        return self.macs_resident + model.layers * model.heads * seen * columns
-
-    def source_macs(self, source: int) -> int:
-        """Return the number of multiply-accumulates that encode a source of ``source`` tokens.
-
-        Those of padding are not counted. The result is 0 if the model has no encoder.
-        """
-        encoder, model = self.graph.source, self.graph.description
-        ops = () if encoder is None else encoder.ops
-        linear = sum(op.size for op in ops if isinstance(op, Linear))
-        columns = self.graph.key_dim + model.head_dim
-        return source * (linear + model.source_layers * model.heads * source * columns)
+from celosia.generators.program.image import Piece
 
 
 def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
@@ -98,8 +64,8 @@ def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
     return settle(first) if search else first
 
 
-def text_program(trial: Trial[Plan], limit: int) -> TextProgram:
-    """Return a decoder's :class:`TextProgram`, including the programs that set up the chip.
+def text_program(trial: Trial[Plan], limit: int) -> Artefact:
+    """Return a decoder's :class:`Artefact`, including the programs that set up the chip.
 
     ``limit`` is the size of external memory (bytes). Raises :class:`FitError` if a setup
     program has too many words.
@@ -125,15 +91,18 @@ def text_program(trial: Trial[Plan], limit: int) -> TextProgram:
     )
 
 
-def _host(plan: Plan, programs: Mapping[str, Routine]) -> TextProgram:
+def _host(plan: Plan, programs: Mapping[str, Routine]) -> Artefact:
     """Return a decoder without words and memory contents, for the registers of its runs."""
     model, cache = plan.decoder.description, plan.cache
-    return TextProgram(
+    return Artefact(
         config=plan.config,
         words=[],
         entries={},
         name=model.name,
-        vocabulary=model.vocabulary,
+        input=plan.decoder.input,
+        input_piece=Piece(0, 0, 0),
+        output=replace(plan.decoder.output, rows=1),
+        output_piece=plan.scores,
         cache=cache,
         kv_bits=plan.decoder.kv_bits,
         kv_block=plan.decoder.block,
@@ -142,15 +111,13 @@ def _host(plan: Plan, programs: Mapping[str, Routine]) -> TextProgram:
         rows=plan.way.rows,
         setup=[],
         memory_bytes=0,
-        logits=plan.scores,
-        logits_step=plan.decoder.output.scale,
-        calls={name.partition(".")[0]: each.call for name, each in programs.items()},
+        calls=calls_of(programs),
         resident=plan.cuts.resident,
         slots=plan.memory.slots,
         scratchpad_bytes=sum(plan.memory.buffers.values()),
         start=model.start,
         lookups=plan.cuts.lookups,
         source_positions=model.source_positions,
-        texts=plan.texts,
+        batch=plan.texts,
         graph=plan.decoder,
     )

@@ -24,7 +24,6 @@ entry point ``encode`` then computes the keys and values of all source tokens, t
 ``step`` attends.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,6 +36,10 @@ ENCODE = "encode"
 """Name of an encoder's program that loads all data it needs."""
 AGAIN = "again"
 """Name of the program for runs that reuse the weights and parameters of an earlier run."""
+STEP, CHUNK = "step", "chunk"
+"""Names of the programs that process a token of each text, and several tokens of one text."""
+SCORES = "scores"
+"""Name of the program that computes the scores of the second of two texts."""
 
 
 def entry_at(name: str, bits: int) -> str:
@@ -113,36 +116,6 @@ class Fill:
     programs load the contents."""
     written: list[Written]
     """Tensors that vector instructions write."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compiled(Executable, ABC):
-    """A compiled model's programs, and the data that a host needs to run them."""
-
-    name: str
-    """Name of the model."""
-    setup: list[Fill]
-    """Images that a host writes and setup programs that it runs, in order, before all others."""
-    memory_bytes: int
-    """External memory that the programs access, from address 0 (bytes)."""
-
-    @abstractmethod
-    def longest(self, bits: int) -> Sequence[Run]:
-        """Return a model's longest runs, to predict their cycles.
-
-        An encoder's run processes the longest input. A decoder's runs process each text's last
-        token for which the cache has room.
-
-        If weights are nested, the runs read only the upper ``bits`` bits of each weight (8, 4 or
-        2); else ``bits`` must be 8.
-        """
-
-    def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of the runs that :meth:`longest` returns.
-
-        An encoder's run loads all weights, also those that stay on the chip for later runs.
-        """
-        return self.cycles(self.longest(bits), latency, interval)
 
 
 def written(nodes: Sequence[Node]) -> list[Written]:

@@ -19,6 +19,8 @@ from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward, unit_rows
 from celosia.generators.reference.integers import evaluate
 
+COMPARED = 16
+"""Number of an encoder's calibration inputs that are compared."""
 LEAST_COSINE, LEAST_AGREEMENT = 0.98, 0.9
 """Mean cosine similarity and share of equal choices below which a user is warned."""
 FEWEST, ENOUGH_ROWS = 4, 256

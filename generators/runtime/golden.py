@@ -10,7 +10,7 @@ from celosia.arch.isa import Engine
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.program.draft import Written
 from celosia.generators.program.executable import ENCODE
-from celosia.generators.runtime.encoder_host import EncoderHost
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.runs import Runs
 from celosia.sim.flow import Step
 from celosia.sim.interpreter import Interpreter
@@ -20,7 +20,7 @@ from celosia.sim.report import Report
 class GoldenModel:
     """Runs a compiled encoder on the golden machine, for one input after another."""
 
-    def __init__(self, compiled: EncoderHost):
+    def __init__(self, compiled: Host):
         self.compiled = compiled
         self.machine = Interpreter(compiled.config)
         self._runs = Runs(compiled, self.machine)
@@ -31,7 +31,7 @@ class GoldenModel:
         """Evaluate an input; return the output as real numbers, and a report of the run.
 
         The output is [rows, columns]. ``values`` is an input as in
-        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. ``bits`` (8, 4 or 2) is
+        :meth:`celosia.generators.runtime.host.Host.request`. ``bits`` (8, 4 or 2) is
         the number of upper bits that the run reads of nested weights (stored in separate bit
         planes). For other weights, ``bits`` must be 8.
         """

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.runtime.encoder_host import EncoderHost
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
 from celosia.sim.report import Report
 
@@ -17,7 +17,7 @@ class Runs:
     on the chip, every run loads them.
     """
 
-    def __init__(self, compiled: EncoderHost, machine: Machine):
+    def __init__(self, compiled: Host, machine: Machine):
         self.compiled, self.machine = compiled, machine
         self._kept = False
         machine.write_memory(0, compiled.image.tobytes())
@@ -30,7 +30,7 @@ class Runs:
 
         The flag is true if the run has loaded no weights, because the previous run has left them on
         the chip. ``values`` is the argument of
-        :meth:`celosia.generators.runtime.encoder_host.EncoderHost.request`. Of nested weights
+        :meth:`celosia.generators.runtime.host.Host.request`. Of nested weights
         (stored in separate bit planes), a run loads only the upper ``bits`` bits (8, 4 or 2). For
         other weights ``bits`` must be 8. Raises :class:`RunError` if the run ends with an error.
         """
@@ -39,7 +39,7 @@ class Runs:
         again = compiled.keeps and machine.unbroken() and self._kept
         self._kept = False
         compiled.request(values).give(machine)
-        run = compiled.run(len(values), again=again, bits=bits)
+        run = compiled.run(rows=compiled.length(len(values)), again=again, bits=bits)
         report = machine.start(compiled.entries[run.entry].pc)
         self._kept = compiled.keeps
         return machine.read_memory(compiled.output_addr, compiled.output_count), report, again

@@ -13,7 +13,8 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Rescale, Tensor
-from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_quantized
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import Options, compile_quantized
 from celosia.generators.program.executable import ENCODE
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.studies.gemm_shapes import Shape
@@ -149,7 +150,7 @@ def product_model(gemm: Gemm) -> QuantizedModel:
 
 
 def run_product(
-    gemm: Gemm, compiled: CompiledModel, machine: Machine, entry: str = ENCODE
+    gemm: Gemm, compiled: Artefact, machine: Machine, entry: str = ENCODE
 ) -> tuple[Ints, Report]:
     """Run a compiled product; return the result C [m, n], and the machine's report of the run.
 

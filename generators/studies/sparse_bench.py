@@ -10,7 +10,8 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
-from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_quantized
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import Options, compile_quantized
 from celosia.generators.program.executable import AGAIN
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.studies.gemm_bench import Gemm, product_model, random_gemm, run_product
@@ -86,7 +87,7 @@ def bench_sparse(
     }
 
 
-def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> CompiledModel:
+def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> Artefact:
     # One instruction for the whole product if it fits, so that no time is hidden by overlap.
     options = Options(sparse=coded, search=False)
     compiled = compile_quantized(product_model(gemm), config, options)
@@ -98,7 +99,7 @@ def _compiled(gemm: Gemm, config: Config, *, coded: bool) -> CompiledModel:
     return compiled
 
 
-def _sparse(compiled: CompiledModel) -> bool:
+def _sparse(compiled: Artefact) -> bool:
     return any(instruction.opcode == Opcode.SPARSE for instruction in unpack(compiled.words))
 
 

@@ -9,12 +9,13 @@ from celosia.generators.frontend import digits
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.weights import model_names
-from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import Options, compile_model
 
 CALIBRATION_IMAGES = 256
 
 
-def compile_digits(model: str, config: Config, options: Options | None = None) -> CompiledModel:
+def compile_digits(model: str, config: Config, options: Options | None = None) -> Artefact:
     """Return the package's digit model named ``model``, compiled for the configuration ``config``.
 
     The model is calibrated on training images. Raises :class:`InputError` if the model is unknown,

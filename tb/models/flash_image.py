@@ -11,8 +11,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.generators.export.flash_images import power_on_image, text_image
 from celosia.generators.frontend.tokenizer import TokenizerLike
-from celosia.generators.runtime.encoder_host import EncoderHost
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host
 from celosia.sim.linked_machine import LinkedMachine
 from celosia.sim.power_on import power_on
 from celosia.tb.models.run_inputs import check_room
@@ -28,7 +27,7 @@ class FlashImage:
 
 
 def flash_image(
-    code: EncoderHost,
+    code: Host,
     rows: Sequence[NDArray[np.floating]],
     labels: Sequence[str],
     *,
@@ -52,7 +51,7 @@ def flash_image(
 
 
 def text_flash_image(
-    program: TextHost,
+    program: Host,
     tokenizer: TokenizerLike,
     prompt: str,
     steps: int,

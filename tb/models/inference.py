@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import Engine
-from celosia.generators.lower.encoder_compiler import CompiledModel
-from celosia.generators.runtime.encoder_host import EncoderHost
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.runtime.golden import GoldenModel
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.runs import Runs
 from celosia.sim.interpreter import Interpreter
@@ -48,7 +48,7 @@ class Run:
 class Inferences:
     """Outputs and measurements of the inferences of a compiled model on a machine."""
 
-    compiled: EncoderHost
+    compiled: Host
     timing: MemoryTiming
     outputs: list[NDArray[np.float64]] = field(default_factory=list)
     """The machine's outputs, [rows, columns] each, in the model's units."""
@@ -85,11 +85,11 @@ class Inferences:
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
         between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
         that found these weights on the chip. It is empty without such inferences. If ``compiled``
-        is not a :class:`CompiledModel`, ``macs``, ``ideal_cycles``, ``utilization``,
+        is not a :class:`Artefact`, ``macs``, ``ideal_cycles``, ``utilization``,
         ``least_bytes`` and ``kept_bytes`` are None.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
-        model = compiled if isinstance(compiled, CompiledModel) else None
+        model = compiled if isinstance(compiled, Artefact) else None
         config, runs = compiled.config, self.runs
 
         def mean(of: Callable[[Run], int], some: Sequence[Run]) -> int:
@@ -98,8 +98,8 @@ class Inferences:
 
         macs = ideal = None
         if model is not None:
-            macs = mean(lambda run: model.macs(run.rows), runs)
-            ideal = mean(lambda run: -(-model.macs(run.rows) // config.elements), runs)
+            macs = mean(lambda run: model.macs(rows=run.rows), runs)
+            ideal = mean(lambda run: -(-model.macs(rows=run.rows) // config.elements), runs)
         microcoded = config.micro is not None
         counted = bool(cycles) and config.control.counters
         engines = [engine.name.lower() for engine in Engine] if counted else []
@@ -107,7 +107,7 @@ class Inferences:
 
         @functools.cache
         def expected(rows: int, again: bool, bits: int) -> int:
-            run = compiled.run(rows, again=again, bits=bits)
+            run = compiled.run(rows=compiled.length(rows), again=again, bits=bits)
             return compiled.expect(run, *timing).cycles
 
         def each(some: Sequence[Run]) -> dict[str, int | None]:
@@ -147,7 +147,7 @@ class Inferences:
 
 
 def run_inferences(
-    compiled: CompiledModel,
+    compiled: Artefact,
     simulator: str,
     inputs: Sequence[NDArray[np.floating]],
     timing: MemoryTiming,
@@ -178,7 +178,7 @@ def run_inferences(
 
 def infer(
     machine: Machine,
-    compiled: EncoderHost,
+    compiled: Host,
     inputs: Sequence[NDArray[np.floating]],
     timing: MemoryTiming,
     progress: Progress | None = None,
@@ -199,13 +199,13 @@ def infer(
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)
     inferences = Inferences(compiled, timing)
-    for values, width in zip(compiled.runs(inputs), itertools.cycle(bits), strict=False):
+    for values, width in zip(compiled.batches(inputs), itertools.cycle(bits), strict=False):
         left = len(inputs) - len(inferences.outputs)
         begin = time.perf_counter()
         data, report, again = model.run(values, width)
         inferences.seconds += time.perf_counter() - begin
         output = compiled.read_output(data)
-        if isinstance(machine, Interpreter) and not isinstance(compiled, CompiledModel):
+        if isinstance(machine, Interpreter) and not isinstance(compiled, Artefact):
             pass  # without the model there is no reference for the golden machine
         elif isinstance(machine, Interpreter):
             wrong, compared = differing(compiled, golden.tensors(values, width), values, width)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.export.manifest import PROGRAM_HEX
-from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.generators.runtime.runs import Runs
 from celosia.tb.models.plain_testbench import LATENCY, Attachment, testbench_files
@@ -18,7 +18,7 @@ LONG = 100_000_000
 
 
 def golden_outputs(
-    compiled: CompiledModel, inputs: Sequence[NDArray[np.floating]], bits: int = OPERAND_BITS
+    compiled: Artefact, inputs: Sequence[NDArray[np.floating]], bits: int = OPERAND_BITS
 ) -> list[bytes]:
     """Return the golden machine's output for each input, as its bytes in external memory.
 
@@ -33,7 +33,7 @@ def golden_outputs(
 
 
 def model_testbench(
-    compiled: CompiledModel,
+    compiled: Artefact,
     inputs: Sequence[NDArray[np.floating]],
     attachment: Attachment,
     top: str,
@@ -43,7 +43,7 @@ def model_testbench(
 
     The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
     the name of the accelerator's module. Each input is an array of rows, as
-    :meth:`CompiledModel.request` accepts it. The testbench writes each input, runs the program, and
+    :meth:`Artefact.request` accepts it. The testbench writes each input, runs the program, and
     compares the output with the golden machine's output. Nested weights, which can be read at
     several widths, are read with ``bits`` bits. The simulation ends with a line that begins with
     PASS or FAIL.

@@ -9,8 +9,8 @@ from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.reference.float_text import FloatText
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
@@ -18,7 +18,7 @@ from celosia.tb.models.text_session import TextSession, Turn
 
 
 def run_answers(
-    program: TextHost,
+    program: Host,
     tokenizer: TokenizerLike,
     answers: Sequence[tuple[str, str]],
     machine: str | Machine,
@@ -148,7 +148,7 @@ class _Talk:
         return decode([*self._asked, *tokens])[len(decode(self._asked)) :].strip()
 
 
-def source_tokens(program: TextHost, tokenizer: TokenizerLike, source: str) -> list[int]:
+def source_tokens(program: Host, tokenizer: TokenizerLike, source: str) -> list[int]:
     """Return the tokens of a question: an encoder-decoder's source text, or another model's prompt.
 
     Raises :class:`InputError` if a token is not in the model's vocabulary, or if the model has too

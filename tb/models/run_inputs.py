@@ -18,8 +18,7 @@ from celosia.generators.frontend.sample_files import (
 )
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.tokenizer import read_sentences
-from celosia.generators.runtime.encoder_host import EncoderHost
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host
 from celosia.tb.models.digits_model import read_digits
 
 Inputs = Sequence[NDArray[np.generic]]
@@ -135,7 +134,7 @@ def first(inputs: Sequence[_Item], count: int | None, name: str) -> Sequence[_It
     return inputs[:count]
 
 
-def check_room(code: EncoderHost | TextHost, memory_bytes: int) -> None:
+def check_room(code: Host, memory_bytes: int) -> None:
     """Check that a board has as much external memory as a compiled model needs.
 
     Raises :class:`InputError` otherwise.

@@ -12,8 +12,8 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import Engine
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.reference.sampling import Sampling, draw
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.sim.report import engine_cycles, where
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -26,7 +26,7 @@ REPORTED_MHZ = 50
 
 
 def run_text(
-    program: TextHost,
+    program: Host,
     tokenizer: TokenizerLike,
     prompt: str,
     steps: int,
@@ -96,7 +96,7 @@ class TextRun:
 
     def __init__(
         self,
-        program: TextHost,
+        program: Host,
         tokenizer: TokenizerLike,
         prompt: str,
         steps: int,
@@ -149,7 +149,7 @@ class TextRun:
     def _choose(self) -> int:
         if self._sampling.greedy:
             return self.session.choose()
-        logits = self.session.logits() * self.session.program.logits_step
+        logits = self.session.logits() * self.session.program.output.scale
         return draw(logits, self._sampling, self._rng)
 
     def figures(self) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def run_figures(
     timed = last.cycles > 0
     counted = timed and config.control.counters
     cycles = sum(turn.cycles for turn in turns)
-    mean = cycles / len(turns) / program.texts if timed else None
+    mean = cycles / len(turns) / program.batch if timed else None
     moved = last.counters["loaded"] + last.counters["stored"]
     return {
         "model": program.name,

@@ -12,8 +12,8 @@ from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.reference.sampling import Sampling, draw
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import TextHost
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
@@ -49,7 +49,7 @@ class _Text:
 
 
 def run_texts(
-    program: TextHost,
+    program: Host,
     tokenizer: TokenizerLike,
     prompts: Sequence[str],
     steps: int,
@@ -104,7 +104,7 @@ def run_texts(
             return None
         if sampling.greedy:
             return session.choose()
-        return draw(session.logits() * program.logits_step, sampling, text.rng)
+        return draw(session.logits() * program.output.scale, sampling, text.rng)
 
     both, positions, last_bits = list[Turn](), [0] * len(texts), OPERAND_BITS
     began = time.perf_counter()
@@ -136,7 +136,7 @@ def _figures(
     That run read nested weights with ``bits`` bits.
     """
     program, timing = session.program, session.timing
-    runs = program.runs(positions, bits=bits)
+    runs = program.steps(positions, bits=bits)
     expected = program.cycles(runs, timing.latency, timing.interval)
     cycles = both[-1].cycles
     timed = cycles > 0
@@ -145,6 +145,6 @@ def _figures(
         "last_positions": positions,
         "cycles_per_run": cycles if timed else None,
         "predicted_cycles": expected if timed else None,
-        "cycles_per_token": cycles / program.texts if timed else None,
+        "cycles_per_token": cycles / program.batch if timed else None,
         "cycles": [turn.cycles for turn in session.turns] if timed else None,
     }

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 from celosia.generators.export.c_samples import Sample
 from celosia.generators.frontend.tokenizer import TokenizerLike
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import TextHost
 from celosia.tb.models.run_text import run_text
 from celosia.tb.models.run_texts import run_texts
 
 
 def text_samples(
-    program: TextHost,
+    program: Host,
     tokenizer: TokenizerLike,
     prompts: Sequence[str],
     steps: int,
@@ -29,7 +29,7 @@ def text_samples(
     Raises :class:`InputError` if a prompt cannot be encoded or is too long, if one of two prompts
     has no token, or if the simulator cannot run here.
     """
-    if program.texts > 1:
+    if program.batch > 1:
         both = run_texts(program, tokenizer, prompts, steps, machine, bits=(bits,))["texts"]
         return [Sample(text["tokens"], text["prompt_tokens"]) for text in both]
     (prompt,) = prompts

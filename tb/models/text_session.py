@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.lower.text_program import TextProgram
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.program.draft import Written
 from celosia.generators.program.executable import Run
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.integers import evaluate
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import TextHost
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.report import Report
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -63,7 +63,7 @@ class TextSession:
 
     If the machine is the golden machine, its chosen tokens are compared with the tokens of the
     integer reference, :func:`celosia.generators.reference.integers.evaluate`. This comparison needs
-    the decoder that a :class:`TextProgram` contains; with any other ``program`` it is omitted.
+    the decoder that a :class:`Artefact` contains; with any other ``program`` it is omitted.
 
     ``turns`` lists the measurements (a :class:`Turn`) of each call of :meth:`step` and
     :meth:`take`.
@@ -71,7 +71,7 @@ class TextSession:
     Raises :class:`InputError` if the simulator is unknown or cannot run on this computer.
     """
 
-    def __init__(self, program: TextHost, machine: str | Machine, timing: MemoryTiming = PROMPT):
+    def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):
         self.program, self.timing = program, timing
         self.machine: Machine = (
             make_machine(program.config, machine, program.memory_bytes, timing)
@@ -111,13 +111,13 @@ class TextSession:
         return self.machine is self.golden
 
     @property
-    def _reference(self) -> TextProgram | None:
+    def _reference(self) -> Artefact | None:
         """The programs with their decoder, which computes the right choices of the golden machine.
 
         None if another machine runs beside the golden one, or the decoder is missing.
         """
         program = self.program
-        return program if self._alone and isinstance(program, TextProgram) else None
+        return program if self._alone and isinstance(program, Artefact) else None
 
     def _empty(self) -> KvCache:
         return KvCache(slots=self.program.cache.capacity, sinks=self.program.cache.sinks)
@@ -203,7 +203,7 @@ class TextSession:
         turn = self._start(Run("logits", {}))
         logits_by_machine = []
         for machine in self._machines:
-            data = machine.read_memory(self.program.logits.addr, 2 * vocabulary)
+            data = machine.read_memory(self.program.output_addr, 2 * vocabulary)
             logits_by_machine.append(np.frombuffer(data, "<i2").astype(np.int64))
         if self._reference is not None:
             logits_by_machine.append(self._expected)

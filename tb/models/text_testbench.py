@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.frontend.tokenizer import TokenizerLike
-from celosia.generators.runtime.text_host import TextHost
+from celosia.generators.runtime.host import Host
 from celosia.tb.models.plain_testbench import LATENCY, Attachment, testbench_files
 from celosia.tb.models.step_writer import SLACK, StepWriter
 from celosia.tb.models.text_samples import text_samples
@@ -14,7 +14,7 @@ FIRST = "first.hex"
 
 
 def text_testbench(
-    program: TextHost,
+    program: Host,
     tokenizer: TokenizerLike,
     prompts: Sequence[str],
     count: int,
@@ -41,7 +41,7 @@ def text_testbench(
     return testbench_files(program.config, *files)
 
 
-def _cycles(program: TextHost, bits: int) -> int:
+def _cycles(program: Host, bits: int) -> int:
     """Return the expected cycles of a chunk or a step, whichever takes more."""
     position = min(program.cache.capacity, program.places) - program.rows
     return program.expect(program.run(position, rows=program.rows, bits=bits), LATENCY).cycles

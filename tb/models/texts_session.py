@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
-from celosia.generators.runtime.text_host import TextHost
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulators import PROMPT
 from celosia.tb.models.text_session import TextSession
@@ -12,16 +12,16 @@ from celosia.tb.models.text_session import TextSession
 class TextsSession(TextSession):
     """Two texts that a program processes on a machine, each at a separate position.
 
-    The program's field ``texts`` must be 2. The arguments, comparisons and errors are those of
+    The program's field ``batch`` must be 2. The arguments, comparisons and errors are those of
     :class:`celosia.tb.models.text_session.TextSession`.
     """
 
-    def __init__(self, program: TextHost, machine: str | Machine, timing: MemoryTiming = PROMPT):
+    def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):
         super().__init__(program, machine, timing)
-        self.lengths = [0] * program.texts
+        self.lengths = [0] * program.batch
         """Tokens of each text so far."""
-        self._last = [0] * program.texts
-        self._caches = [self._empty() for _ in range(program.texts)]
+        self._last = [0] * program.batch
+        self._caches = [self._empty() for _ in range(program.batch)]
 
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
@@ -45,7 +45,7 @@ class TextsSession(TextSession):
             before if token is None else token
             for before, token in zip(self._last, tokens, strict=True)
         ]
-        step, *scores = self.program.runs(positions, self._last, bits=self.bits)
+        step, *scores = self.program.steps(positions, self._last, bits=self.bits)
         self.turns.append(self._start(step))
         chosen: list[int | None] = []
         for text, token in enumerate(tokens):

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.sources import load_source
-from celosia.generators.lower.encoder_compiler import CompiledModel, compile_model
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.recording import Recording
 from celosia.tb.machine.simulators import PROMPT, check_simulator
@@ -73,14 +74,14 @@ def check_clocked(simulator: str) -> None:
 
 
 def trace_compiled(
-    compiled: CompiledModel,
+    compiled: Artefact,
     values: NDArray[np.floating],
     simulator: str,
     timing: MemoryTiming,
 ) -> Traced:
     """Run a compiled model on the input ``values``, and return the recorded inference."""
     config = compiled.config
-    window = max(LEAST_WINDOW, compiled.macs(len(values)) // config.elements // WINDOWS)
+    window = max(LEAST_WINDOW, compiled.macs(rows=len(values)) // config.elements // WINDOWS)
     inferences = run_inferences(compiled, simulator, [values], timing, window=window)
     recording = inferences.recordings[0]
     named = places(recording.commands, compiled.written, config)

@@ -8,7 +8,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.tensors import Ints
-from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.reference.cache import in_window
 from celosia.generators.reference.integers import evaluate, taken_in
 
@@ -41,7 +41,7 @@ def _stacked(runs: Sequence[Mapping[str, Ints]]) -> dict[str, Ints]:
 
 
 def differing(
-    compiled: CompiledModel,
+    compiled: Artefact,
     tensors: Mapping[str, Ints],
     values: Floats,
     bits: int = OPERAND_BITS,

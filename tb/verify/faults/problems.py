@@ -8,7 +8,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
 from celosia.generators.frontend import digits
 from celosia.generators.frontend.text_sources import is_text, load_text
-from celosia.generators.lower.encoder_compiler import CompiledModel
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.tb.machine.simulators import PROMPT
@@ -70,7 +70,7 @@ class Problem(ABC):
 class DigitsProblem(Problem):
     """Inferences of a model that classifies digits, on test images of scikit-learn's digits."""
 
-    def __init__(self, compiled: CompiledModel):
+    def __init__(self, compiled: Artefact):
         super().__init__()
         self._compiled = compiled
         self._golden = GoldenModel(compiled)

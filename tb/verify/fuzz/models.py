@@ -14,7 +14,8 @@ from celosia.generators.campaign.case import Case
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.fewer_planes import BITS, is_nested
-from celosia.generators.lower.encoder_compiler import CompiledModel, Options, compile_model
+from celosia.generators.lower.artefact import Artefact
+from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.quantize.options import INT8, MIXED
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.sim.checker import check
@@ -88,7 +89,7 @@ def random_options(rng: np.random.Generator, config: Config) -> Options:
     )
 
 
-def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
+def differs(compiled: Artefact, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
     """Return a compiled model's first error as a sentence, or an empty text if there is none.
 
     First, the model's programs are checked: they must fit program memory, and give the same results
@@ -101,8 +102,8 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
     config, model = compiled.config, compiled.graph.description
     if len(compiled.words) > config.control.program_depth:
         return f"{len(compiled.words)} words are more than {config.control.program_depth}"
-    for rows in {min(compiled.requests), max(compiled.requests)}:
-        request = compiled.requests[rows].registers
+    for rows in {min(compiled.writes), max(compiled.writes)}:
+        request = compiled.request_at(rows).registers
         registers = [request.get(number, 0) for number in range(REGISTERS)]
         try:
             for entry in compiled.entries.values():
@@ -111,7 +112,7 @@ def differs(compiled: CompiledModel, weights: Weights, inputs: Sequence[NDArray[
             return f"The compiler's program is refused: {error}"
     golden = GoldenModel(compiled)
     golden.machine.sp.fill(UNWRITTEN)
-    samples = compiled.runs([given(model, weights, sample[None])[0] for sample in inputs])
+    samples = compiled.batches([given(model, weights, sample[None])[0] for sample in inputs])
     samples += samples[-1:] if compiled.keeps else []
     widths = BITS if is_nested(compiled.graph) else BITS[:1]
     for values, bits in itertools.product(samples, widths):

@@ -9,9 +9,9 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import RING_SLOTS
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.checks import value_block
 from celosia.generators.lower.text_compiler import compile_text, skips_zeros
-from celosia.generators.lower.text_program import TextProgram
 from celosia.generators.quantize.options import INT8, MIXED, Quantization
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.text_session import TextSession
@@ -105,7 +105,7 @@ def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str
     return ", ".join(name for turn in session.turns for name in turn.wrong)
 
 
-def _predicted(program: TextProgram, context: int, timing: MemoryTiming) -> int:
+def _predicted(program: Artefact, context: int, timing: MemoryTiming) -> int:
     """Return the predicted cycles of the last step."""
     source = program.source_positions
     run = program.run(context - 1, source=source)
