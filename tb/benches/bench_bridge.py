@@ -5,9 +5,9 @@ of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of read bursts and
 ``stall``, the probability in each cycle that a channel pauses, on either side of the bridge.
 
 Optional parameters: ``reader_stall`` is the probability in each cycle that the bench accepts no
-word from the bridge (default ``stall``). ``words`` is the number of words in each burst (default:
-random). ``limit`` is the largest number of cycles for all bursts of a test together (default: no
-limit).
+word from the bridge, and ``writer_stall`` that it offers none (both by default ``stall``).
+``words`` is the number of words in each burst (default: random). ``limit`` is the largest number of
+cycles for all bursts of a test together (default: no limit).
 
 ``broken`` is the share (0 to 1) of the memory, at the highest addresses, in which each access is
 answered with an error (default: none). If ``errors`` is given, one more test runs with ``errors``
@@ -65,6 +65,7 @@ class Surroundings:
         self.dut, self.config, self.random = dut, config, random
         self.stall = settings["stall"]
         self.reader_stall = settings.get("reader_stall", self.stall)
+        self.writer_stall = settings.get("writer_stall", self.stall)
         broken = settings.get("broken")
         self.broken = SIZE if broken is None else int(SIZE * (1 - broken))
         model = MODELS[settings["model"]]
@@ -118,7 +119,8 @@ class Surroundings:
         )
         cocotb.start_soon(self._driver("write__request").send(requests))
         payloads = [pack(shape, {"data": data, "mask": mask}) for data, mask in words]
-        await self._driver("write__data").send(payloads)
+        driver = StreamDriver(self.dut, "write__data", self.random, self.writer_stall)
+        await driver.send(payloads)
         while self.written < before + len(bursts):
             await RisingEdge(self.dut.clk)
 
@@ -178,6 +180,19 @@ if "broken" not in parameters():
         """
         slow = {} if "limit" in parameters() else {"reader_stall": SLOW}
         await _run(dut, slow | parameters(), swapped=True)
+
+
+if not {"broken", "limit"} & parameters().keys():
+
+    @cocotb.test()
+    async def requests_come_beside_last_words(dut: Any) -> None:
+        """Without pauses, the bridge accepts a request as it takes the last word of another."""
+        await _run(dut, parameters() | {"stall": 0.0, "reader_stall": 0.0, "words": 1})
+
+    @cocotb.test()
+    async def words_come_more_slowly_than_the_bus_takes_them(dut: Any) -> None:
+        """A bridge that begins a burst of an odd length too early has no word for it."""
+        await _run(dut, parameters() | {"stall": 0.0, "writer_stall": SLOW, "words": 5})
 
 
 if parameters()["model"] == "wishbone" and not {"broken", "limit"} & parameters().keys():

@@ -67,6 +67,9 @@ class _Pins:
             if pins["sck"] and not before["sck"]:
                 self._lines.append(driven)
             assert self._since <= _LONGEST or self.ended >= len(_START), "the start-up takes long"
+            waits = self._since < _TIMES.deselect or self.ended <= len(_START)
+            ready = waits or int(self._dut.i__ready.value)
+            assert ready or not pins["cs_n"], "no request is accepted after a read"
             before, held = pins, driven
 
     def _check_begin(self) -> None:
