@@ -3,6 +3,7 @@
 from dataclasses import asdict
 
 from celosia.arch.link import VERSION, Identity
+from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.functions.row_factors import RowFactors
 from celosia.hdl.link.link import Link
 from celosia.hdl.link.spi import CYCLES, SpiPeripheral
@@ -82,7 +83,7 @@ LINK_BENCHES = {
     ),
     "front_ends": circuit_bench(
         "bench_front_ends",
-        FrontEnds,
+        lambda config: FrontEnds(config.part(VectorConfig)),
         changes={"fused": True, "norm": True, "softmax": True},
         settings={"commands": 160, "stall": 0.3},
         inner=("softmax.softmax", "norm.addnorm"),
