@@ -17,4 +17,4 @@ def test_a_device_bench_passes(name: str) -> None:
     ran = simulate(
         component, bench=bench.module, simulator="verilator", seed=2, parameters=parameters
     )
-    assert ran.tests == (2 if name == "flash_reader" else 1)
+    assert ran.tests == (3 if name == "flash_reader" else 1)

@@ -4,10 +4,16 @@ from typing import Any
 
 import cocotb
 import numpy as np
-from cocotb.triggers import FallingEdge, RisingEdge
+from cocotb.triggers import FallingEdge, First, RisingEdge
 
 from celosia.arch.flash import ADDR_WIDTH, BOARD_NS, READS, WAITED, start_up
-from celosia.tb.benches.common import StreamDriver, StreamMonitor, rng, start_clock
+from celosia.tb.benches.common import (
+    StreamDriver,
+    StreamMonitor,
+    parameters,
+    rng,
+    start_clock,
+)
 from celosia.tb.devices.flash import FlashModel, FlashModes
 from celosia.tb.machine.toolchain import PERIOD_NS
 from celosia.tb.verify.mutation.devices import CLOCK, FLASH, FLASH_SHEET
@@ -137,6 +143,24 @@ async def long_reads_do_not_end_early(dut: Any) -> None:
         takes = StreamMonitor(dut, "o", random)
         assert bytes(await takes.receive(6)) == _bytes(contents, addr, 6)
         watching.cancel()
+
+
+@cocotb.test(timeout_time=2_000_000 * PERIOD_NS, timeout_unit="ns")
+async def a_long_read_has_all_its_bytes(dut: Any) -> None:
+    """A read of ``long_read`` bytes ends after that many bytes.
+
+    The parameter is larger in a search for mutants, as some bits of a length matter in reads of
+    tens of thousands of bytes only. No chip is modelled: the data lines are 0.
+    """
+    count = parameters()["long_read"]
+    await start_clock(dut)
+    dut.o__ready.value = 1
+    dut.pins__dq_i.value = 0
+    await StreamDriver(dut, "i", rng()).send([count - 1 << ADDR_WIDTH])
+    ended = RisingEdge(dut.i__ready)
+    for _ in range(count):
+        assert await First(RisingEdge(dut.o__valid), ended) is not ended, "the read ends early"
+    assert await First(RisingEdge(dut.o__valid), ended) is ended, "the read ends late"
 
 
 def _bytes(contents: bytes, addr: int, count: int) -> bytes:

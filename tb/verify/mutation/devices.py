@@ -74,7 +74,12 @@ DEVICE_BENCHES = {
         settings={"device": "psram"},
     ),
     "ddr3_starter": circuit_bench("bench_ddr3_starter", lambda _config: _starter()),
-    "flash_reader": circuit_bench("bench_flash_reader", lambda _: FlashReader(FLASH, CLOCK, 4)),
+    "flash_reader": circuit_bench(
+        "bench_flash_reader",
+        lambda _config: FlashReader(FLASH, CLOCK, 4),
+        settings={"long_read": 50},
+        mutants={"long_read": 33_000},
+    ),
     "power_on": circuit_bench(
         "bench_power_on", lambda _config: PowerOn(IDENTITY.configuration, ADDR, SIZE)
     ),
