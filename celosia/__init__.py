@@ -17,7 +17,7 @@ _MODULES = {
     "Config": "celosia.arch.config",
     "Model": "celosia.models",
     "Program": "celosia.programs",
-    "Run": "celosia.programs",
+    "Run": "celosia.results",
     "InputError": "celosia.arch.errors",
     "RunError": "celosia.arch.errors",
 }

@@ -10,4 +10,4 @@ from celosia.models import Model as Model
 from celosia.models import load as load
 from celosia.opening import open as open
 from celosia.programs import Program as Program
-from celosia.programs import Run as Run
+from celosia.results import Run as Run

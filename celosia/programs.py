@@ -1,8 +1,7 @@
 """Compiled encoders and language models, which can be run, compared, saved and exported."""
 
-import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 
 from celosia.arch.arguments import check_type, checked
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError, RunError, check_known
+from celosia.arch.errors import InputError, RunError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.support.writing import write_files
 from celosia.exporting import files
@@ -28,56 +27,16 @@ from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.generators.studies.remedies import remedies
 from celosia.models import Inputs, Model, several, token_rows
+from celosia.results import Comparison, Run
 from celosia.tables import Shown, facts
+from celosia.targets import target, traced
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
-from celosia.tb.machine.simulators import make_machine
-from celosia.tb.machine.toolchain import MACHINES
 from celosia.tb.models.export_inputs import COUNT
 from celosia.tb.models.inference import Inferences, Progress, infer
 from celosia.tb.models.run_answers import run_answers
 from celosia.tb.models.run_text import TextRun, run_text
 from celosia.tb.models.run_texts import run_texts
-from celosia.tb.models.text_session import TextSession
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Run(Shown):
-    """Results of a program's run on inputs: outputs, cycles, and the number of wrong tensors.
-
-    A tensor is wrong if it differs from that of the golden machine.
-    """
-
-    outputs: list[NDArray[np.float64]]
-    """Output of the whole model for each input, in the model's unit; for a language model the
-    logits after the last token, [vocabulary]."""
-    cycles: int | None
-    """Measured cycles over all inputs; None on a machine without a clock."""
-    mismatches: int
-    """Tensors that differ from those of the golden machine."""
-    tensors: int
-    """Tensors that were compared."""
-    counters: Mapping[str, int] = field(default_factory=dict)
-    """The machine's counters summed over the run, by the names of ``celosia.arch.registers``."""
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Return a table of the run: numbers of inputs, cycles, mismatches and compared tensors.
-
-        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. If
-        the cycles are not known, they have no line.
-        """
-        own = {"inputs": len(self.outputs), "cycles": self.cycles}
-        return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Shown):
-    """Quantization error of each layer, and the quantization option that reduces it most."""
-
-    layers: Sequence[Mapping[str, Any]]
-
-    def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return a table line for each layer: its error, and the option that reduces it most."""
-        return self.layers
+from celosia.tb.models.text_session import run_tokens
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -190,7 +149,14 @@ class Program(Shown):
         """
         code, model = self.code, self.model
         if code.reads_tokens:
-            return self._run_texts(self._traced_text(on), inputs, on, timing)
+            code, texts = self._traced_text(on), token_rows(self.name, self.tokenizer, inputs)
+            self.check_texts(1)
+            for tokens in texts:
+                check_length(code, tokens, 1, code.places)
+            logits, total = run_tokens(code, target(code, on, timing), texts, timing, self.bits)
+            return Run(
+                logits, total.cycles or None, total.mismatches, total.tensors, total.counters
+            )
         prepared: Sequence[Any] = []
         if model is None:
             rows = [np.asarray(matrix, np.float64) for matrix in inputs]
@@ -225,43 +191,15 @@ class Program(Shown):
         widths). A width is the number of upper bits that a run reads of each weight. The first run
         uses the first width, the second run the next one; after the last width the list starts
         again. A mismatch is a tensor that differs from the golden machine's.
+
+        Raises :class:`InputError` if the program is a language model.
         """
-        code = self._traced(on)
-        return infer(self._machine(on, timing), code, rows, timing, progress, bits)
-
-    def _machine(self, on: str | Machine, timing: MemoryTiming) -> Machine:
-        if not isinstance(on, str):
-            return on
-        if on in MACHINES:
-            return make_machine(self._traced(on).config, on, self.bytes, timing)
-        if not any(mark in on for mark in ("/", ":", "COM")):
-            check_known("machine", on, (*MACHINES, "a board's port"))
-        # Boards need extras that simulations do not.
-        machine: Machine = importlib.import_module("celosia.boards").open_port(on, self.config)
-        return machine
-
-    def _traced(self, on: str | Machine) -> Host:
-        """Return the programs for a machine; of a simulated one every tensor can be compared."""
-        if not isinstance(on, str) or on not in MACHINES:
-            return self.code
-        return replace(self.code, config=self.config.replace(trace=True))
-
-    def _run_texts(self, code: Host, inputs: Inputs, on: str, timing: MemoryTiming) -> Run:
-        texts = token_rows(self.name, self.tokenizer, inputs)
-        self.check_texts(1)
-        for tokens in texts:
-            check_length(code, tokens, 1, code.places)
-        session = TextSession(code, self._machine(on, timing), timing)
-        session.bits = self.bits
-        total, outputs = session.setup, []
-        for tokens in texts:
-            session.begin()
-            if code.lookups:
-                total.add(session.encode(tokens))
-            session.take([code.start] if code.lookups else tokens)
-            outputs.append(session.logits() * code.output.scale)
-            total.add(session.turns[-1])
-        return Run(outputs, total.cycles or None, total.mismatches, total.tensors, total.counters)
+        if self.code.reads_tokens:
+            raise InputError(
+                f"Program {self.name} is a language model, which reads tokens; use run"
+            )
+        code = traced(self.code, on)
+        return infer(target(self.code, on, timing), code, rows, timing, progress, bits)
 
     def check_texts(self, count: int) -> None:
         """Check that the program is compiled to continue ``count`` texts at once.
@@ -273,7 +211,7 @@ class Program(Shown):
             raise InputError(f"Program {self.name} is compiled for {own}, not {count}")
 
     def _traced_text(self, on: str | Machine) -> Host:
-        code = self._traced(on)
+        code = traced(self.code, on)
         if not code.reads_tokens or self.tokenizer is None:
             raise InputError(f"Program {self.name} is an encoder, which generates no text; use run")
         return code
@@ -311,7 +249,7 @@ class Program(Shown):
         assert tokenizer is not None
         self.check_texts(len(prompts))
         check_bits(bits, self.made["weights"])
-        machine, how = self._machine(on, timing), {"sampling": sampling, "seed": seed}
+        machine, how = target(self.code, on, timing), {"sampling": sampling, "seed": seed}
         how |= {"timing": timing, "bits": bits}
         if len(prompts) > 1:
             figures = run_texts(code, tokenizer, prompts, steps, machine, **how)
@@ -339,7 +277,7 @@ class Program(Shown):
         self.check_texts(1)
         floats = None if self.model is None else self.model.source
         assert floats is None or isinstance(floats, TextSource)
-        machine = self._machine(on, timing)
+        machine = target(self.code, on, timing)
         how = {"source": floats, "timing": timing, "progress": progress}
         figures = run_answers(code, tokenizer, answers, machine, **how)
         return {**figures, **self.made, "bits": [OPERAND_BITS]}
@@ -369,7 +307,7 @@ class Program(Shown):
         code, tokenizer = self._traced_text(on), self.tokenizer
         assert tokenizer is not None
         self.check_texts(1)
-        sampling, machine = Sampling(temperature, top_p), self._machine(on, timing)
+        sampling, machine = Sampling(temperature, top_p), target(self.code, on, timing)
         run = TextRun(code, tokenizer, text, steps, machine, sampling, seed, timing, (self.bits,))
         pieces = run.pieces()
         next(pieces)  # the prompt

@@ -15,6 +15,7 @@ import pytest
 import celosia
 import celosia as library
 from celosia.generators.frontend.source import Source
+from celosia.tb.machine.memory_timing import FAR
 from celosia.tb.models.run_inputs import cosine
 
 ROOT = Path(__file__).parents[1]
@@ -313,6 +314,11 @@ def test_prompts_of_an_export_are_texts(tales: celosia.Program, tmp_path: Path) 
     for wrong, message in ((5, "takes a sequence of inputs"), ([[1]], "must be a string")):
         with pytest.raises(celosia.InputError, match=message):
             tales.export(tmp_path, c=True, inputs=wrong)
+
+
+def test_a_language_model_takes_no_rows(tales: celosia.Program) -> None:
+    with pytest.raises(celosia.InputError, match=r"a language model, which reads tokens; use run$"):
+        tales.infer([np.zeros((2, 3))], "golden", FAR)
 
 
 def test_numbers_of_numpy_are_arguments(tales: celosia.Program) -> None:

@@ -83,7 +83,7 @@ class TokenAttention(Heads):
         seen = span(op, self.make.config, kept.capacity, 0, self.rows)
         seen = replace(seen, limit=limit, limit_step=step)
         stride = aligned(kept.capacity, self.make.config)
-        # One token's scores of all heads are in the place of its text.
+        # Each text has a place for the scores of its token, of all heads.
         size = stride * (self.rows if self.rows > 1 else heads)
         places = [place * size for place in range(2)]
         return Layout(
@@ -155,7 +155,7 @@ class TokenAttention(Heads):
         if drain is not None:
             products[0].insert(1, drain)
         if self.text:
-            # Behind the scores of the text before, which its softmax waits for.
+            # Keys follow the scores of the previous text, since its softmax waits for those.
             products[0].insert(0, self.cached.append_keys)
         if self.op.key.home is not Home.SOURCE and self.make.texts == 1:
             products[-1].append(self.cached.append_values)
@@ -204,7 +204,7 @@ class TokenAttention(Heads):
     def _mixes(self, heads: Sequence[Rows]) -> Iterator[Draft]:
         """Yield the products of one token's probabilities and values of some heads."""
         if self.make.texts > 1 and not heads[0].head:
-            # Behind the scores of all texts, which a softmax waits for.
+            # Values follow the scores of all texts, since a softmax waits for those.
             self.cached.append_values()
         for share in self.sums(heads):
             yield from self.mixes(heads, *share)

@@ -236,6 +236,30 @@ class TextSession:
         return turn
 
 
+def run_tokens(
+    program: Host,
+    machine: Machine,
+    texts: Sequence[NDArray[np.integer]],
+    timing: MemoryTiming,
+    bits: int,
+) -> tuple[list[NDArray[np.float64]], Turn]:
+    """Return the logits [vocabulary] after the last token of each text, and the measurements.
+
+    Each of ``texts`` is a row of token numbers [n], for an encoder-decoder those of the source.
+    Nested weights are read with ``bits`` bits. The measurements include the setup programs.
+    """
+    session, outputs = TextSession(program, machine, timing), []
+    session.bits, total = bits, session.setup
+    for tokens in texts:
+        session.begin()
+        if program.lookups:
+            total.add(session.encode(tokens))
+        session.take([program.start] if program.lookups else tokens)
+        outputs.append(session.logits() * program.output.scale)
+        total.add(session.turns[-1])
+    return outputs, total
+
+
 def _counters(report: Report) -> dict[str, int]:
     """Return a report's counters, with those that the golden machine does not have as 0."""
     return {"loaded": 0, "stored": 0, **report.counters}

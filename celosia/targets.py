@@ -1,0 +1,41 @@
+"""Machines that run compiled models: the golden machine, simulators, and boards."""
+
+import importlib
+from dataclasses import replace
+
+from celosia.arch.errors import check_known
+from celosia.generators.runtime.host import Host
+from celosia.generators.runtime.interface import Machine
+from celosia.tb.machine.memory_timing import MemoryTiming
+from celosia.tb.machine.simulators import make_machine
+from celosia.tb.machine.toolchain import MACHINES
+
+
+def traced(code: Host, on: str | Machine) -> Host:
+    """Return ``code`` with a trace port if ``on`` is the golden machine or a simulator.
+
+    A trace port reports every written tensor. Boards have none, and a machine that exists already
+    does not change.
+    """
+    if not isinstance(on, str) or on not in MACHINES:
+        return code
+    return replace(code, config=code.config.replace(trace=True))
+
+
+def target(code: Host, on: str | Machine, timing: MemoryTiming) -> Machine:
+    """Return the machine named ``on``; a machine is returned as it is.
+
+    ``on`` is the golden machine, a simulator, or the port of a board, such as ``/dev/ttyUSB0``.
+    The golden machine and simulators have the trace port of :func:`traced`, and an external memory
+    with this ``timing`` that is as large as ``code`` needs. Raises :class:`InputError` if the name
+    is unknown, and :class:`RunError` if no board answers at the port.
+    """
+    if not isinstance(on, str):
+        return on
+    if on in MACHINES:
+        return make_machine(traced(code, on).config, on, code.memory_bytes, timing)
+    if not any(mark in on for mark in ("/", ":", "COM")):
+        check_known("machine", on, (*MACHINES, "a board's port"))
+    # Boards need extras that simulations do not.
+    machine: Machine = importlib.import_module("celosia.boards").open_port(on, code.config)
+    return machine
