@@ -10,10 +10,11 @@ from celosia.sim.regions import Region, regions, sizes
 
 
 def check_accesses(step: Step, config: Config) -> None:
-    """Raise :class:`ProgramError` if a step accesses cells that it must not access.
+    """Raise :class:`ProgramError` if an instruction accesses memory cells that it must not access.
 
-    The function refuses accesses past the end of a memory, scratchpad rows that cross a bank, rows
-    at unaligned addresses, and tile columns that share accumulator rows.
+    The instruction is ``step``. The function refuses accesses past the end of a memory, scratchpad
+    rows that cross a bank, and rows at unaligned addresses. It also refuses to read two tile
+    columns of accumulators that share rows.
     """
     reads, writes = regions(step, config)
     for kind, touched in (("reads", reads), ("writes", writes)):

@@ -11,13 +11,18 @@ from celosia.sim.regions import meet, regions
 
 
 def check_step(step: Step, config: Config) -> None:
-    """Raise :class:`ProgramError` if no engine of the configuration can run ``step``.
+    """Raise :class:`ProgramError` if a machine of the configuration cannot run an instruction.
 
-    The function refuses operands outside their ranges, flags that exclude each other, and an
-    instruction whose unit the configuration lacks. It also refuses accesses past the end of a
-    memory, accesses to a scratchpad row that crosses a bank, and rows at unaligned addresses. If
-    ``step`` reads accumulators, its tile columns must not share accumulator rows. The check does
-    not depend on earlier instructions.
+    The function refuses the instruction ``step`` in these cases:
+
+    - An operand is outside its range.
+    - Two flags exclude each other, or a flag lacks a flag that it needs.
+    - The configuration lacks a unit that the instruction needs.
+    - The instruction accesses cells past the end of a memory, a scratchpad row that crosses a bank,
+      or a row at an unaligned address.
+    - The instruction reads two tile columns of accumulators that share rows.
+
+    The check does not depend on earlier instructions.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):
@@ -316,13 +321,13 @@ def _check_argmax(step: Step) -> None:
 
 
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
-    """Raise :class:`ProgramError` if a vector step may not overlap the vector step before it.
+    """Raise :class:`ProgramError` if a vector instruction may not overlap the previous one.
 
-    ``step`` is a vector step, or None at the end of the program. ``before`` is the previous vector
-    step, or None if there is none. If ``before`` has the flag ``followed``, ``step`` begins while
-    ``before`` still runs. ``step`` must then not be None, :func:`alike` must return true for the
-    two steps, and ``step`` must not read the output of ``before``. Without this flag nothing is
-    checked.
+    ``before`` is the previous vector instruction, or None if there is none. ``step`` is the vector
+    instruction after it, or None at the end of the program. If ``before`` has the flag
+    ``followed``, ``step`` begins while ``before`` still runs. Then ``step`` must not be None, must
+    be the same operation as ``before`` (:func:`alike`), and must not read the output of ``before``.
+    Without this flag nothing is checked.
     """
     if before is None or "followed" not in before.flags:
         return
@@ -343,11 +348,11 @@ def _check_follows(step: Step) -> None:
 
 
 def alike(before: Step, step: Step) -> bool:
-    """Return whether two vector steps are the same operation, on data of any address and size.
+    """Return whether two vector instructions are the same operation, on any addresses and sizes.
 
-    They must have the same opcode, and the same flags except ``followed``. They may differ in
-    addresses, strides, ``m``, ``n`` and the range of columns that a softmax uses in row 0
-    (operands ``start`` and ``limit``).
+    Their opcodes must be equal, and their flags, except for ``followed``. They may differ in
+    addresses, strides, ``m``, ``n`` and the range of columns that a softmax uses in row 0 (operands
+    ``start`` and ``limit``).
     """
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (

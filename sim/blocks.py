@@ -30,8 +30,8 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
     """Return the 8-bit operands [..., count] that products use in place of mantissas and exponents.
 
-    ``mantissa`` is [..., count], and ``exponent`` [...]. An operand is the middle of the values
-    that have the same mantissa and exponent.
+    ``mantissa`` is [..., count], and ``exponent`` [...]. An operand is the middle of all 8-bit
+    values that have this mantissa and exponent.
     """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
@@ -48,16 +48,16 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Pack two arrays of 8-bit numbers in words [n, cols], each with a 4-bit mantissa per array.
+    """Pack two arrays of 8-bit numbers as 4-bit mantissas into words [n, cols] of weight slots.
 
-    The words are for weight slots (on-chip storage for one tile of weights each). ``first`` and
-    ``second`` have shape [n, size]. Row i of both has one exponent e, by equation (22) of
+    A weight slot is on-chip storage for one tile of weights. ``first`` and ``second`` have shape
+    [n, size]. Row i of ``first`` and row i of ``second`` share one exponent e, by equation (22) of
     ``docs/formats.md``. A word consists of three fields, from the lowest bits on:
 
     - A byte with the mantissa of ``first`` in the low half and that of ``second`` in the high half.
       In columns from ``size`` on, the byte is 0.
     - ``scale_bits`` bits, all 0.
-    - ``above`` bits of e - 1: column 0 has the lowest bits, column 1 the next.
+    - ``above`` bits of e - 1: the lowest bits in column 0, the next bits in column 1, and so on.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -68,9 +68,9 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponent [...] of each row of ``words`` [..., cols], which :func:`both` made.
+    """Return the exponent [...] of each row of ``words`` [..., cols], as :func:`both` returns them.
 
-    ``above`` and ``scale_bits`` are those of the call of :func:`both`.
+    ``above`` and ``scale_bits`` are the same as in the call of :func:`both`.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

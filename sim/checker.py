@@ -1,10 +1,12 @@
-"""Proof that a program's synchronization tokens order every two steps that have a hazard.
+"""Proof that a program's synchronization tokens order every two instructions with a hazard.
 
 The four engines run concurrently; only tokens order instructions of different engines. Results must
-be those of running all instructions in order. Two steps of different engines have a hazard if both
-access the same memory cell and at least one writes it. Tokens must then order the two steps. The
-proof keeps, for every engine, the vector clock of its last step (Fidge 1988; Mattern 1989): the
-number of steps of each engine that have certainly completed.
+nevertheless be those of a run that executes all instructions in order. Two instructions of
+different engines have a hazard if both access the same memory cell and at least one writes it.
+Tokens must then order these two instructions.
+
+A step is an instruction of a run. The proof keeps, for every engine, the vector clock of its last
+step (Fidge 1988; Mattern 1989): the number of steps of each engine that have certainly completed.
 """
 
 from collections import deque
@@ -28,13 +30,13 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """Records each engine's last steps that read and that wrote each cell of every memory.
+    """Records, for each memory cell, the last steps (instructions) of each engine that accessed it.
 
-    Steps are numbered per engine from 1. To save space, a unit of several consecutive cells has one
-    record. A unit is a word in external memory. In another memory a unit is the number of cells in
-    ``units``, or one cell if ``units`` lacks the memory. Each row of a :class:`Region` must begin
-    at the first cell of a unit. Two rows with a common unit then have a common cell, so the shared
-    record never shows a false hazard.
+    Steps are numbered per engine from 1. To save space, several consecutive cells form a unit,
+    which has one record. In external memory a unit is a word. In other memories a unit is the
+    number of cells in ``units``, or one cell if ``units`` lacks the memory. Each row of a
+    :class:`Region` must begin at the first cell of a unit. Two rows with a common unit then have a
+    common cell, so the shared record never shows a false hazard.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -68,12 +70,12 @@ def check(
     start: int = 0,
     registers: Sequence[int] | None = None,
 ) -> int:
-    """Check the hazards of a program and return its number of steps.
+    """Check the hazards of a program; return the number of instructions (steps) in its run.
 
     Raises :class:`ProgramError` if a step cannot run on the configuration, waits for a token that
-    no earlier step pushes, or races with a step of another engine. It is also raised if a step
-    pushes a token that no later step waits for, or reads accumulators that no product has filled
-    (:class:`celosia.sim.sums.Sums`).
+    no earlier step pushes, or races with a step of another engine. The error is also raised if a
+    step pushes a token that no later step waits for, or reads accumulators that no product has
+    filled (:class:`celosia.sim.sums.Sums`).
     """
     memories, sums = Memories(config), Sums(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {

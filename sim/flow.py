@@ -41,7 +41,7 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Configuration field of the unit that the instruction needs; None if it needs none."""
+        """Configuration field of the optional unit that the instruction needs, or None."""
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:

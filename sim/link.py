@@ -50,8 +50,8 @@ class LinkModel:
         """Receive one byte of a request; return the bytes of the answer if the request is complete.
 
         For an incomplete request the result is empty. ``broken`` is true if the byte had a wrong
-        stop bit on the line. If the request has such a byte or a wrong CRC, the result is empty;
-        its answer comes later, from :meth:`quiet`.
+        stop bit on the line. If a request has a wrong stop bit or a wrong CRC, the result is empty,
+        and :meth:`quiet` returns the answer later.
         """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:

@@ -31,8 +31,7 @@ def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
 def multiply_wide(a: Ints, b: Ints) -> Ints:
     """Return the matrix product [m, n] of INT16 a [m, k] and INT16 b [k, n], in units of 256.
 
-    The result times 256 is the product, except that products of the low bytes of two elements are
-    omitted: equation (19) of ``docs/formats.md``.
+    Products of the low bytes of two elements are omitted: equation (19) of ``docs/formats.md``.
     """
     (high, _), (b_high, b_low) = parts_of_wide(a), parts_of_wide(b)
     return multiply(a, b_high) + multiply(high, b_low)
@@ -84,12 +83,13 @@ def held(
 ) -> Ints:
     """Return a matrix's tiles [nt, kt, rows, cols] from the weight slots that begin at ``slot``.
 
-    The matrix has ``nt`` tile columns of ``kt`` tiles. ``slots`` [depth, rows, cols] has one word
-    for each element of a slot. The low byte of a word holds weights; above it are ``scale_bits``
-    bits of the column's scale, then ``exponent_bits`` bits of the row's exponent. The words of a
-    slot's column together hold its scale, those of a row its exponent. Without options, the bytes
-    are 8-bit weights; scales and exponents are not used. Options (equations of
-    ``docs/formats.md``):
+    The matrix has ``nt`` tile columns of ``kt`` tiles. A weight slot stores one tile. ``slots``
+    [depth, rows, cols] has one word for each element of a slot. The low byte of a word holds
+    weights. The next ``scale_bits`` bits are a part of the scale of the word's column. The next
+    ``exponent_bits`` bits are a part of the exponent of the word's row. Without options, the bytes
+    are 8-bit weights; scales and exponents are not used.
+
+    Options, with the equations of ``docs/formats.md``:
 
     - ``paired``: each slot holds two consecutive tiles of 4-bit weights, the first tile in the low
       half of the bytes, equation (15).
@@ -155,8 +155,8 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 
     Tiles are padded with zeros to ``cols`` columns. If ``transpose`` is true, they are also padded
     to ``rows`` rows. If ``transpose`` is false, a slot's rows after the last row of b are not
-    written. ``transpose`` is true if the PRELOAD has the flag ``b_transpose``; b is already
-    transposed.
+    written. ``transpose`` is the flag ``b_transpose`` of the PRELOAD; the caller has already
+    transposed b.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -172,11 +172,15 @@ def append(
 ) -> None:
     """Append rows or columns of b [k, n] to the matrix in the weight slots from ``slot`` on.
 
-    ``slots`` [depth, rows, cols] is changed in place. If ``transpose`` is true, column j of b is
-    written to column ``line + j`` of the matrix. Each column of the matrix spans ceil(k / rows)
-    consecutive slots. If ``transpose`` is false, row j of b is written to row ``line + j``, and n
-    may be at most cols. Column or row 0 is the first one in ``slot``; the count continues through
-    the next slots. The rest of a written column or row is filled with zeros.
+    ``slots`` [depth, rows, cols] is changed in place.
+
+    - If ``transpose`` is true, column j of b is written to column ``line + j`` of the matrix. Each
+      column of the matrix spans ceil(k / rows) consecutive slots.
+    - If ``transpose`` is false, row j of b is written to row ``line + j`` of the matrix, and n may
+      be at most cols.
+
+    Columns and rows are counted from the first one in ``slot`` through the next slots. The rest of
+    a written column or row is filled with zeros.
 
     ``lower`` [count, n], allowed only with ``transpose``, has the lower bits of the columns' first
     elements: column j of ``lower``, in reverse order, fills the last ``count`` elements of column

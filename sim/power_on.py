@@ -24,7 +24,7 @@ BUSY, ERROR = 1, 2
 
 @dataclass(frozen=True)
 class PoweredOn:
-    """Result of a power-on: the text on the serial line, and whether the image was rejected."""
+    """Result of a power-on: the bytes sent on the serial line, and the reason of a rejection."""
 
     text: bytes
     """Bytes sent on the serial line."""

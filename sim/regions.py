@@ -132,7 +132,7 @@ def _rows_flat(step: Step, count: int) -> Region:
 
 
 def param_words(step: Step, config: Config) -> int:
-    """Return how many parameter words a vector instruction reads to requantize its output.
+    """Return the number of parameter words with which a vector instruction requantizes its output.
 
     The instruction must not have the flag ``per_row`` (one parameter word for each row).
     """
@@ -195,7 +195,7 @@ def _vector(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
-    """Return two lists: the regions that a step reads, and the regions that the step writes."""
+    """Return two lists: the memory regions that an instruction reads, and those that it writes."""
     if step.opcode in (Opcode.LOAD, Opcode.STORE):
         return _mover(step)
     if step.opcode in (Opcode.MATMUL, Opcode.PRELOAD):

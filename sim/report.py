@@ -11,7 +11,7 @@ _MASK = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of one run: cycles, counters, and signatures of written bytes."""
+    """The outcome of one run: cycles, counters, and signatures (hashes) of written bytes."""
 
     cycles: int = 0
     """Clock cycles from start to halt; 0 if the machine has no clock."""
@@ -24,11 +24,12 @@ class Report:
     def where(self) -> dict[str, int]:
         """Dictionary from the array's activities to numbers of cycles, which add up to ``cycles``.
 
-        ``compute``: a vector of activations entered the array. ``memory``: the array's next vector
-        waited for a scratchpad port. ``dependency``: the array's next command waited for another
-        engine. ``fill``: the array waited for weights to be loaded, or for sums in its pipeline.
-        ``idle``: the array had no command, because of another engine's full queue, a fetch of
-        instructions, or the program's end.
+        - ``compute``: a vector of activations entered the array.
+        - ``memory``: the array's next vector waited for a scratchpad port.
+        - ``dependency``: the array's next command waited for another engine.
+        - ``fill``: the array waited for weights to be loaded, or for sums in its pipeline.
+        - ``idle``: the array had no command, because of another engine's full queue, a fetch of
+          instructions, or the program's end.
 
         If the machine has no clock (a golden machine), the dictionary is empty. If a machine with a
         clock has no counters, all numbers are 0.
@@ -51,9 +52,12 @@ def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
     """Return a dictionary from activities of an engine to cycles, computed from a run's counters.
 
     ``counters`` is a dictionary from the names of counters to their values, and ``engine`` is the
-    engine's name. The returned numbers add up to the run's cycles. ``busy``: the engine worked.
-    ``stall``: the engine had a command and waited for a memory. ``wait``: the next command waited
-    for tokens of other engines. ``idle``: there was no command.
+    engine's name. The returned numbers add up to the run's cycles. The activities are:
+
+    - ``busy``: the engine worked.
+    - ``stall``: the engine had a command and waited for a memory.
+    - ``wait``: the next command waited for tokens of other engines.
+    - ``idle``: there was no command.
     """
     name = engine.lower()
     stall = counters[f"stall_{name}"]

@@ -59,12 +59,13 @@ def requantize(
 ) -> NDArray[np.int32]:
     """Return 32-bit sums ``x``, requantized to elements between ``low`` and ``high``.
 
-    The steps are those of equation (1) of ``docs/numerics.md``. First ``bias`` is added. If
-    ``shift`` is positive, the sum is shifted left by ``shift``. Both operations wrap at 32 bits.
-    The result is multiplied by ``multiplier``, divided by ``2**31``, and rounded to nearest, ties
-    up. If ``shift`` is negative, this quotient is shifted right by ``-shift`` and rounded to
-    nearest, ties away from zero. Finally the zero point ``zero`` is added, which does not wrap, and
-    the result is clamped.
+    Equation (1) of ``docs/numerics.md`` has the steps. First ``bias`` is added. If ``shift`` is
+    positive, the sum is shifted left by ``shift``. Both operations wrap at 32 bits. The result is
+    multiplied by ``multiplier``, divided by ``2**31``, and rounded to nearest, ties up.
+
+    If ``shift`` is negative, this quotient is shifted right by ``-shift`` and rounded to nearest,
+    ties away from zero. Finally the zero point ``zero`` is added, which does not wrap, and the
+    result is clamped.
 
     All arguments are integers, which are broadcast. The two roundings are those of TFLite. Unlike
     in TFLite, ``multiplier`` may be negative. Raises :class:`InputError` if a shift is not from -31

@@ -23,7 +23,7 @@ def rotate(
 
     Columns 2j and 2j + 1 are a pair; ``n`` is even. ``pairs`` [..., n] in Q1.15 has the cosine of
     the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is false, the result
-    is divided by 256. In both cases it is rounded to nearest, ties up.
+    is divided by 256. The result is always rounded to nearest, ties up.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]

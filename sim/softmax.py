@@ -48,7 +48,7 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
 
 def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
-    """Return the largest score of each row, [..., 1], among the columns with a true ``keep``.
+    """Return the largest score of each row, [..., 1], among the columns whose ``keep`` is true.
 
     A row without such a column gives -32,768.
     """
@@ -59,7 +59,7 @@ def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, In
     """Return (mantissa, shift), each [..., n], of the exponentials ``2**((q - maximum) / 256)``.
 
     An exponential is its mantissa (Q1.16), shifted right by ``shift`` bits. ``maximum`` [..., 1] is
-    the largest score of each row. Columns with a false ``keep`` have mantissa 0.
+    the largest score of each row. Columns whose ``keep`` is false have mantissa 0.
     """
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift

@@ -49,7 +49,7 @@ def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     The matrix is read column by column and divided into ``lanes`` parts, one for each decoder lane.
     A part is encoded as a list of entries: each entry encodes a run of zeros and the nonzero value
     after it, or only zeros of a run too long for one entry. The longest part has as few entries as
-    possible; the others are padded with empty entries.
+    possible; shorter parts are padded with empty entries.
 
     Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more than
     ``PLACES`` rows or ``PLACES * cols`` columns.
