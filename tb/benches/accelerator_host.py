@@ -57,7 +57,7 @@ class Events:
         self._under_way = [0] * len(Engine)
 
     def sample(self) -> None:
-        """Count the events of this cycle; call it at the falling edge."""
+        """Count the events that the trace port shows in this cycle; call it at the falling edge."""
         self._sample_array(int(self._array.value))
         if int(self._word_valid.value):
             self.words.append(unpack(WORD, int(self._word.value)))
@@ -123,8 +123,10 @@ class Host:
 
     If ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. If ``follows``
     is true, the host records the events at the trace port, and the vector engine's writes to the
-    scratchpad. ``told`` is the level of ``irq`` in the cycle of the latest register read.
-    ``raised`` is the level of ``irq`` when a read of STATUS showed the end of the latest run.
+    scratchpad.
+
+    ``told`` is the level of ``irq`` in the cycle of the latest register read. ``raised`` is the
+    level of ``irq`` when a read of STATUS showed the end of the latest run.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):

@@ -74,8 +74,8 @@ class Runs:
 
     ``enable`` is the value of the register INTERRUPT_ENABLE. ``totals`` maps the name of each
     counter to its sum over all runs; it is empty if the configuration has no counters. ``shortest``
-    is the number of cycles of the fastest run of :meth:`short`. Before its first run, ``shortest``
-    is ``SHORT``, the limit of cycles.
+    is the number of cycles of the fastest run of :meth:`short`. Before the first call of
+    :meth:`short`, ``shortest`` is ``SHORT``, the limit of a run's cycles.
     """
 
     def __init__(
@@ -99,9 +99,9 @@ class Runs:
     async def interrupted(self, wanted: int) -> None:
         """Check the register INTERRUPT and the line ``irq``; then clear INTERRUPT.
 
-        ``wanted`` is the bit that the run must have set: INTERRUPT_DONE or INTERRUPT_ERROR.
-        INTERRUPT must have no other bit. If INTERRUPT_ENABLE has this bit, too, ``irq`` must be 1
-        until the bit is cleared; otherwise ``irq`` must be 0.
+        ``wanted``, INTERRUPT_DONE or INTERRUPT_ERROR, must be the only bit that is set in
+        INTERRUPT. If INTERRUPT_ENABLE has this bit, too, ``irq`` must be 1 until the bit is
+        cleared; otherwise ``irq`` must be 0.
         """
         host = self.host
         host.quiet = False
@@ -116,11 +116,11 @@ class Runs:
         host.quiet = True
 
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
-        """Load a short program and its data into both the accelerator and the golden machine.
+        """Load the short program ``program`` into both the accelerator and the golden machine.
 
         Both get the same program words, register values and external memory. External memory has
         the program's data from address 0 on. All bytes after the data have one random value. Return
-        the program's address in the accelerator's program memory.
+        the program's random address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -136,10 +136,10 @@ class Runs:
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
         """Run a random short program on accelerator and golden machine, and compare the results.
 
-        ``golden`` is the golden machine, by default a new one. The comparison is that of
-        :meth:`run`. If the configuration has counters, VECTOR_READ must equal the number of lines
-        that PARAMS instructions read. The matrix, vector and load engines must each have busy
-        cycles without a stall. Return the accelerator's counters, a dictionary from name to value.
+        ``golden`` is the golden machine, by default a new one. :meth:`run` lists the compared
+        results. If the configuration has counters, VECTOR_READ must equal the number of lines that
+        PARAMS instructions read. The matrix, vector and load engines must each have busy cycles
+        without a stall. Return the accelerator's counters, a dictionary from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -204,11 +204,11 @@ class Runs:
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
         """Read all addresses of the host port after a run without errors, and check the values.
 
-        ID, PC, INTERRUPT and INTERRUPT_ENABLE must have the values that such a run leaves. ``pc``
-        is the expected PC, the address of the program's first word. If the machine has ARGMAX and
-        ARGMAX_VALUE, they must equal those of ``golden``, the golden machine after the same run.
-        All other addresses must read 0, except counters. Counters are not checked, but returned as
-        a dictionary from name to value.
+        ID, PC, INTERRUPT and INTERRUPT_ENABLE must have the values that are expected after a run
+        without errors. ``pc`` is the expected PC, the address of the program's first word. If the
+        machine has ARGMAX and ARGMAX_VALUE, they must equal those of ``golden``, the golden machine
+        after the same run. All other addresses must read 0, except counters. Counters are not
+        checked, but returned as a dictionary from name to value.
         """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}

@@ -1,4 +1,4 @@
-"""Trials of the accelerator: each disturbs a run, and then a run without disturbance is checked."""
+"""Trials of the accelerator: each trial disturbs a run, then checks a run without disturbance."""
 
 from collections.abc import Awaitable, Callable
 
@@ -48,8 +48,8 @@ def refused() -> dict[Cause, list[list[int]]]:
 class Trials:
     """Methods that each disturb a run of the accelerator and check how it reacts.
 
-    :meth:`all` returns a list of these methods. Some methods are more than once in the list, since
-    each call selects another random time or another invalid instruction.
+    :meth:`all` returns a list of these methods. The list contains some methods several times, since
+    each call selects a new random time or invalid instruction.
     """
 
     def __init__(self, runs: Runs):
@@ -72,8 +72,8 @@ class Trials:
     async def run(self, count: int) -> None:
         """Run the first ``count`` trials of :meth:`all`; nothing runs if ``count`` is 0.
 
-        Before the first trial and after each trial, a random short program runs undisturbed, and
-        its results are compared with the golden machine's.
+        Before the first trial and after each trial, a random short program runs without
+        disturbance. Its results are compared with the golden machine's.
         """
         if count:
             await self.runs.short()
@@ -125,8 +125,8 @@ class Trials:
 
         The busy bit of STATUS must fall within ``cycles`` cycles (by default the attribute
         ``bound``). After the recovery, STATUS must report an error with the cause ``cause``, and
-        INTERRUPT an error. External memory must have completed all requests, and pass the check of
-        :meth:`stored`.
+        INTERRUPT an error. External memory must have completed all requests. Then :meth:`stored`
+        checks its content.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -141,9 +141,10 @@ class Trials:
     def stored(self) -> None:
         """Assert that a stopped run has written no wrong byte to external memory.
 
-        Each byte must be as before the run, or as after a complete run of the program. If
-        :meth:`begin` replaced the program's HALT, there is no complete run. The bytes of the
-        program's result may then have any values, and all other bytes must be as before the run.
+        Each byte must have the value before the run, or the value after a complete run of the
+        program. If :meth:`begin` replaced the program's HALT, there is no complete run. The bytes
+        of the program's result may then have any values, and all other bytes must have their values
+        before the run.
         """
         program, golden = self.before
         content = self.memory.bytes

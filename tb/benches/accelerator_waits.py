@@ -99,10 +99,12 @@ class LongTrials(Trials):
     async def silence(self) -> None:
         """Stop one channel of external memory; the watchdog must report the error SILENCE.
 
-        The first call stops the first channel in ``CHANNELS``, and each later call the one after
-        it. The configuration's field ``watchdog`` is a number of cycles. Counted from the stop,
-        STATUS must report the error after at least ``watchdog`` and at most ``2 * watchdog + SLACK
-        + shortest`` cycles. ``SLACK`` is a margin, ``shortest`` the fastest short run's time.
+        The first call stops the first channel in ``CHANNELS``, and each later call stops the next
+        channel.
+
+        The configuration's field ``watchdog`` is a number of cycles. Counted from the stop, STATUS
+        must report the error after at least ``watchdog`` and at most ``2 * watchdog + SLACK +
+        shortest`` cycles. ``SLACK`` is a margin, ``shortest`` the fastest short run's time.
 
         In about half of the calls, the host requests a new run while the channel is stopped. The
         watchdog must then report SILENCE again.
@@ -160,10 +162,10 @@ class LongTrials(Trials):
         await self.exact()
 
     async def pause(self) -> None:
-        """Pause the array for more cycles than the counter SPAN_MATRIX counts in one pause.
+        """Pause the array longer than the counter SPAN_MATRIX can count, and check the counter.
 
-        SPAN_MATRIX counts the cycles from the array's first product to its last. A pause counts as
-        at most 2**PAUSE_WIDTH - 1 cycles. SPAN_MATRIX must equal the number computed from the trace
+        SPAN_MATRIX counts the cycles from the array's first product to its last, but at most
+        2**PAUSE_WIDTH - 1 cycles of a pause. It must equal the number computed from the trace
         port's events.
         """
         host, events = self.host, self.host.events

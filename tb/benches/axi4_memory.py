@@ -23,8 +23,9 @@ class AxiMemory:
     ``bytes`` is the content of the RAM; bus addresses are taken modulo the RAM's size. In each
     cycle each channel pauses with probability ``stall``. Accesses at or above the address
     ``broken`` are answered with errors; if ``broken`` is None, there are no errors. If a bench
-    changes ``broken`` during a test, the initial value must be an address, not None. The bench
-    calls :meth:`sample` at each falling edge.
+    changes ``broken`` during a test, its initial value must be an address, not None.
+
+    The bench calls :meth:`sample` at each falling edge.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class AxiMemory:
         """Do nothing: ``AxiRam`` drives the bus signals itself."""
 
     def sample(self) -> None:
-        """Check the AXI rules in this cycle, and count the words moved.
+        """Check the AXI rules in this cycle, and count the words that are transferred.
 
         The attributes ``loaded`` and ``stored`` are the numbers of words read and written.
         """
@@ -94,7 +95,7 @@ class AxiMemory:
 
 
 class AxiRules:
-    """Asserts the rules of AMBA AXI (IHI 0022) for a manager, in each sampled cycle."""
+    """Asserts the rules of AMBA AXI (IHI 0022) for a bus manager, in each sampled cycle."""
 
     def __init__(self, dut: Any, config: Config):
         self._dut, self._config = dut, config

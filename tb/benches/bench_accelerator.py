@@ -5,12 +5,15 @@ programs; ``steps``, the number of instructions in each program; ``stall``, the 
 cycle that a channel of external memory pauses; ``latency``, the largest latency of external memory
 (cycles).
 
-Optional parameters: ``bus`` is the name of a memory in ``MODELS`` of
-``celosia.tb.benches.slow_memory``. A bus bridge connects the accelerator to this memory. ``trials``
-is the number of trials (default 0; none run if ``bus`` is given). Each trial is a method of
-``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run. After each trial, an
-undisturbed run is checked. If ``happens`` is true (default false), each event with a counter in
-``HAPPENS`` must occur in at least one run.
+Optional parameters:
+
+- ``bus``: the name of a memory in ``MODELS`` of ``celosia.tb.benches.slow_memory``. A bus bridge
+  connects the accelerator to this memory.
+- ``trials``: the number of trials (default 0; none run if ``bus`` is given). Each trial is a method
+  of ``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run. After each trial, an
+  undisturbed run is checked.
+- ``happens``: if true (default false), each event with a counter in ``HAPPENS`` must occur in at
+  least one run.
 
 After each run, external memory and the counters are compared with the golden machine. If the
 configuration has ``trace``, the vector engine's writes to the scratchpad are compared, too, and the
@@ -78,7 +81,7 @@ async def random_programs_are_exact(dut: Any) -> None:
 async def disturbed_runs_are_told(dut: Any) -> None:
     """If a trial (a deliberate disturbance) stops a run, STATUS reports the cause.
 
-    The results of the next run are right.
+    The next run, without a disturbance, has right results.
     """
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):

@@ -3,12 +3,12 @@
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
 ``rate``, the probability in each cycle of an addition to a row, and also that of a drain of a row
 (a read that sets the row to zero). At first the bench sets all rows to zero through the port
-``scrub``. After half of the cycles, the bench sets a third of the rows to zero again. At the end it
-drains all rows.
+``scrub``. After half of the cycles, the bench sets a third of the rows to zero again through this
+port. At the end it drains all rows.
 
-In every cycle the bench checks the drain port. If the bench requests a row, ``ready`` must be 1
-exactly if the memory can drain this row in this cycle. The row's sums must appear in the expected
-cycle and be right.
+In every cycle the bench checks the drain port. If the bench requests a row, ``ready`` must be 1 if
+the memory can drain this row in this cycle, and 0 if not. The row's sums must appear in the
+expected cycle and be right.
 """
 
 from collections import deque

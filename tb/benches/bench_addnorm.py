@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
 The unit adds rows and normalizes the sums. Parameters: ``lanes``, the number of its lanes;
-``max_row``, the length of its longest row; ``commands``, the number of commands; ``beats``: all
-rows of a command except its first have together at most ``beats * lanes`` elements; ``stall``, the
-probability of a stall on each stream in each cycle.
+``max_row``, the length of its longest row; ``commands``, the number of commands; ``beats``, which
+limits a command's number of rows to ``1 + beats * lanes / n`` for rows of ``n`` elements;
+``stall``, the probability of a stall on each stream in each cycle.
 
 Optional parameters: ``n``, the length of all rows (default: random); ``latency``, the expected
 latency of the unit in cycles (default: not checked).

@@ -76,7 +76,7 @@ class Surroundings:
         self.written = self.failed = self.cycles = 0
 
     async def run(self) -> None:
-        """Simulate the bus memory in every cycle, without end, and count events.
+        """Simulate the bus memory in every cycle until the test ends, and count events.
 
         The attributes ``cycles``, ``written`` and ``failed`` count the cycles, the bursts that the
         bridge reports as written, and the bus errors that it reports.
@@ -129,7 +129,7 @@ class Surroundings:
 
 
 def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
-    """Return the words that a bus memory holds at the addresses of ``bursts``, in their order."""
+    """Return the words that a bus memory holds at the addresses of ``bursts``, burst by burst."""
     width = config.mem_bytes
     return [
         int.from_bytes(memory[place : place + width].tobytes(), "little")

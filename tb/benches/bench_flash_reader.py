@@ -1,4 +1,4 @@
-"""Bench of the flash reader: reads from a chip that was left in any of its modes."""
+"""Bench of the flash reader: reads from the model of a chip that starts in any of its modes."""
 
 from typing import Any
 
@@ -128,10 +128,11 @@ async def bytes_come(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * ADDR_WIDTH * PERIOD_NS, timeout_unit="ns")
 async def long_reads_do_not_end_early(dut: Any) -> None:
-    """A read of 2^n + 1 bytes does not end after one byte; it would if a length bit were lost.
+    """A read of 2^n + 1 bytes does not end after one byte, as it would if bit n were ignored.
 
-    This is checked for each n from 6 to the largest that a request can express. The first six bytes
-    of each read are compared with the content of the flash chip.
+    The request contains the number of bytes minus 1. This is checked for each n from 6 to the
+    number of the highest bit of a request's length. The first six bytes of each read are compared
+    with the content of the flash chip.
     """
     random = rng()
     contents = random.bytes(300)
@@ -149,8 +150,9 @@ async def long_reads_do_not_end_early(dut: Any) -> None:
 async def a_long_read_has_all_its_bytes(dut: Any) -> None:
     """A read of ``long_read`` bytes ends after that many bytes.
 
-    The parameter is larger in a search for mutants, as some bits of a length matter in reads of
-    tens of thousands of bytes only. No chip is modelled: the data lines are 0.
+    ``long_read`` is a parameter of the bench. It is larger in mutation tests, because the upper
+    bits of a length have an effect only in reads of tens of thousands of bytes. No chip is
+    modelled: the data lines are 0.
     """
     count = parameters()["long_read"]
     await start_clock(dut)

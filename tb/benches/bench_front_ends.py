@@ -39,7 +39,7 @@ FACTOR_CYCLES = 60
 def shifted(factor: dict[str, int]) -> tuple[int, int]:
     """Return the pair (mantissa, right shift) of a row factor, from a dictionary of its fields.
 
-    The shift is 0 if the mantissa is 0, since every shift then means the same factor.
+    If the mantissa is 0, the returned shift is 0, since the factor is 0 for every shift.
     """
     return factor["mantissa"], factor["right"] if factor["mantissa"] else 0
 
@@ -78,10 +78,10 @@ class Fronts:
                 self.factors.append((numbered["number"], *shifted(numbered["factor"])))
 
     async def run(self, work: Work) -> None:
-        """Run the command or the SOFTMAX commands of ``work``, and compare the results.
+        """Run the command or the SOFTMAX commands of the test case ``work``; compare the results.
 
-        Values, sums and row factors must equal those in ``work``. If no front end executes the
-        command, no stream may transfer a beat.
+        Values, sums and row factors must equal the expected ones in ``work``. If no front end
+        executes the command, no stream may transfer a beat.
         """
         dut, random = self.dut, self.random
         source = "drained" if "drain" in work.flags else "i"

@@ -25,8 +25,8 @@ from celosia.tb.machine.packing import pack, unpack
 async def factors_have_their_numbers(dut: Any) -> None:
     """The unit outputs each row factor with the storage index of its row.
 
-    The output ``norms`` is 1 while factors of a NORM have not arrived yet, and ``softmaxes`` is 1
-    while factors of a SOFTMAX have not arrived yet.
+    The output ``norms`` is 1 while the unit waits for factors of a NORM, and ``softmaxes`` is 1
+    while it waits for factors of a SOFTMAX.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
@@ -77,11 +77,13 @@ async def factors_have_their_numbers(dut: Any) -> None:
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """The output ``softmaxes`` stays 1 until the unit has received all row factors of a softmax.
 
-    The number of the softmax's rows, operand ``m``, is each power of two that ``m`` can hold. If
-    the softmax has at most ``2 * row_factors`` rows (twice the stored factors), the bench sends a
-    factor for each row; ``softmaxes`` must be 0 after the last factor. If the softmax has more
-    rows, the bench sends only the first ``2 * row_factors`` factors; ``softmaxes`` must still be 1
-    after these.
+    The number of the softmax's rows, operand ``m``, is each power of two that ``m`` can hold.
+    ``row_factors`` is the number of factors that the machine stores.
+
+    - If the softmax has at most ``2 * row_factors`` rows, the bench sends a factor for each row.
+      After the last factor ``softmaxes`` must be 0.
+    - If it has more rows, the bench sends only the first ``2 * row_factors`` factors. After these
+      ``softmaxes`` must still be 1.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

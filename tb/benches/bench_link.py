@@ -100,9 +100,9 @@ class Line:
             await self.cycle()
 
     async def answered(self, length: int, limit: int, rest: int) -> None:
-        """Run clock cycles until the link has sent ``length`` bytes, then ``rest`` more cycles.
+        """Run the clock until the link has sent ``length`` bytes, then for ``rest`` more cycles.
 
-        The method waits at most ``limit`` cycles for these bytes, before the ``rest`` cycles.
+        The method waits at most ``limit`` cycles for the ``length`` bytes.
         """
         for _ in range(limit):
             if len(self.sent) >= length:
@@ -112,7 +112,10 @@ class Line:
 
 
 def places(command: int, config: Config, identity: Identity) -> int:
-    """Return how many addresses a command can use: memory's size if the command is unknown."""
+    """Return the number of addresses that a command of the host link can use.
+
+    For commands on external memory, and for unknown commands, this is the memory's size in bytes.
+    """
     return {
         Command.HELLO: 5,
         Command.READ_REGISTERS: 256,
@@ -169,11 +172,15 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 
 def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
-    """Yield pairs (frame, status): a short request, and the value that STATUS has when it is sent.
+    """Yield pairs (frame, status): a short request, and the value of STATUS when it is sent.
 
-    Addresses have a single bit set, or are the last one that a command allows, or the next one. The
-    tags of two successive STARTs are equal or differ in one bit. Commands differ from a known one
-    in one bit, or come during a run. Some payloads are too long.
+    The requests are:
+
+    - reads of registers at addresses with a single bit set;
+    - each command at the last address that it can use, at the next address, and during a run;
+    - unknown commands, which differ from a known command in one bit;
+    - STARTs whose tag equals the previous START's tag or differs from it in one bit;
+    - writes with too long payloads.
     """
     for bit in range(32):
         yield request(Command.READ_REGISTERS, bit, 0, 1 << bit), 0
@@ -291,8 +298,8 @@ async def requests_are_answered(dut: Any) -> None:
 async def a_start_is_not_repeated(dut: Any) -> None:
     """A START that is repeated with the same tag starts no second run.
 
-    This is so even if the link has received a corrupt request after the first START. If it has
-    received another valid request after the first START, the repeated START starts a run.
+    This holds even if the link receives a corrupt request between the two STARTs. If it receives
+    another valid request between them, the repeated START starts a run.
     """
     settings = parameters()
     config = Config.of(**settings["config"])

@@ -146,8 +146,8 @@ class Machine:
     def take_request(self) -> list[int]:
         """Return a list of the word addresses of the burst that the engine requests in this cycle.
 
-        If it requests none, the list is empty. Assert that the burst is aligned, is within memory
-        and does not cross a burst boundary.
+        If the engine requests no burst, the list is empty. Assert that the burst is aligned, is
+        within memory and does not cross a burst boundary.
         """
         if not self.fires("memory__request"):
             return []
@@ -163,7 +163,7 @@ class Machine:
 
         The functions ``drive`` and ``react`` model the memories; :func:`load_side` or
         :func:`store_side` returns them. ``drive()`` sets the engine's data inputs before the
-        falling edge; ``react()`` reads and checks the engine's outputs after it.
+        falling edge; ``react()`` reads and checks the engine's outputs after this edge.
         """
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))

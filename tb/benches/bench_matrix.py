@@ -10,9 +10,9 @@ A command is (opcode, m, k, n, flags[, slot, line]). ``slot`` is the command's f
 slot that a PRELOAD with the flag ``append`` writes. Addresses and zero points are random.
 
 ``report`` is the path of a JSON file to which the bench writes two lists. For each command,
-``cycles`` has the cycles from the acceptance of the first of all commands to this command's
-``done``. If ``alone`` is true, the cycles start at the command's own acceptance. ``working`` has
-the lengths, in cycles, of the intervals in which the output ``working`` is 1.
+``cycles`` has the cycles from the acceptance of the first command to this command's ``done``. If
+``alone`` is true, the cycles are counted from the acceptance of this command itself. ``working``
+has the lengths, in cycles, of the intervals in which the output ``working`` is 1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. If the commands are random and the weights INT8, products must take the

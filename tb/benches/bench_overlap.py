@@ -23,7 +23,7 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
     The command's opcode is ``opcode``, or differs from ``opcode`` in one bit. Two of three commands
-    have the flag ``followed``, which lets the next command overlap with them.
+    have the flag ``followed``: the next command may overlap with this command.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -49,10 +49,10 @@ def word(fields: dict[str, int]) -> int:
 async def commands_overlap_by_one(dut: Any) -> None:
     """A command with the flag ``followed`` moves to the back end early, so that the next may start.
 
-    A command with the flag moves from the front end to the back end on three conditions. It has
-    requested all its inputs, every unit has begun its part of the command, and the back end is
-    empty. The command stays in the back end until its results are written. A command without the
-    flag stays in the front end until its results are written.
+    A command with the flag moves from the front end to the back end when three conditions hold: it
+    has requested all its inputs, every unit has begun to execute it, and the back end is empty. The
+    command stays in the back end until its results are written. A command without the flag stays in
+    the front end until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

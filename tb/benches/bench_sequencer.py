@@ -1,6 +1,6 @@
 """Bench of the sequencer: it runs random programs, and must send the expected command words.
 
-The expected words are found by executing the instructions one after another in a golden model.
+A golden model executes the instructions one after another, and so determines the expected words.
 
 Parameters: ``config`` (fields that differ from the preset ``small``), ``programs`` (the number of
 programs) and ``stall`` (probability in each cycle that the stream ``o`` pauses).
@@ -106,10 +106,12 @@ def single(bit: int) -> int:
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
     """Execute a program's instructions one after another; return a list of command words.
 
-    These are the words that the program sends. Each word is a dictionary: ``engine`` is the
+    The sequencer must send these words to the engines. Each word is a dictionary: ``engine`` is the
     receiving engine, and ``word`` is the value. ``first`` and ``last`` are 1 for the first and the
-    last word of a command. The list ``registers`` has the registers' values at the start; the
-    function replaces them by the values at the program's end.
+    last word of a command.
+
+    The list ``registers`` has the registers' values at the start; the function replaces them by the
+    values at the program's end.
     """
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):

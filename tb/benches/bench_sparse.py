@@ -6,8 +6,8 @@ matrix by weights [k, n], and ``sparsity`` is the share of weights that are zero
 
 Optional parameters: ``stall``, the probability that a scratchpad port does not accept a request in
 a cycle (default 0); ``report``, the path of a JSON file. The bench writes the list ``cycles`` to
-this file. Its entry for a command is the number of cycles from the first to the last cycle in which
-the unit's output ``working`` is 1.
+this file. For each command, the list has the number of cycles from the first to the last cycle in
+which the unit's output ``working`` is 1.
 
 The accumulators must contain all sums of a command when the unit signals the command's ``done``.
 Every sum is compared with the golden model's sum. The counts of products, and of products skipped

@@ -6,8 +6,8 @@ bit of a byte.
 Parameters of the peripheral's bench: ``transfers``, the number of transfers; ``stall``, the
 probability that the bench delays the next byte of the peripheral's input stream; ``half_ns``, the
 shortest half period of the host's clock (ns); ``wire_ns``, the delay of each line (ns);
-``setup_ns``: the host's input must not change in the last ``setup_ns`` nanoseconds before the host
-samples it.
+``setup_ns``, the time (ns) before each sample of the host in which the host's input must not
+change.
 """
 
 from typing import Any

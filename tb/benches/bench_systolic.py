@@ -42,11 +42,13 @@ class Schedule:
     entry of ``zeros`` is the number of zero elements in the cycle's vector, or 0 without a vector.
 
     A line is a row or a column of a tile of weights. A slot is storage in the array for one tile.
-    The first line of a tile may be sent one cycle after the last vector that uses the old tile in
-    the slot. A vector may be sent one cycle after the last line of its tile, or after the first
-    line if the lines are sent in consecutive cycles. In a tree array, a line may be sent in any
-    cycle in which no vector uses the line's slot. The schedule often uses the earliest cycle that
-    these rules allow.
+    The schedule often uses the earliest cycle that the following rules allow:
+
+    - The first line of a tile may be sent one cycle after the last vector that uses the old tile in
+      the slot.
+    - A vector may be sent one cycle after the last line of its tile, or after the first line if the
+      lines are sent in consecutive cycles.
+    - In a tree array, a line may be sent in any cycle in which no vector uses the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

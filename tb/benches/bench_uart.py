@@ -1,9 +1,9 @@
 """Benches of the UART's receiver and transmitter.
 
-The circuits are compared with a golden model and with cocotbext-uart, and are connected to senders
-and receivers with other clocks. Parameters: ``divisor``, the clock cycles per bit; ``count``, the
-number of bytes. The receiver has the line ``rx`` and the output ``o``; the transmitter has the
-stream ``i`` and the line ``tx``.
+The circuits are compared with a golden model and with cocotbext-uart. They are also connected to
+senders and receivers whose clocks have other frequencies. Parameters: ``divisor``, the clock cycles
+per bit; ``count``, the number of bytes. The receiver has the line ``rx`` and the output ``o``; the
+transmitter has the stream ``i`` and the line ``tx``.
 """
 
 from typing import Any

@@ -14,11 +14,11 @@ from celosia.generators.verilog.units import make_unit, with_formats
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A cocotb bench of a unit, with its parameters.
+    """A cocotb bench of a unit or of another circuit, with the bench's parameters.
 
-    ``name`` is the unit's name in ``celosia.generators.verilog.units``; a circuit that is no such
-    unit has a function ``component`` instead, which returns it for a configuration. ``module`` is
-    the name of the Python module that has the bench.
+    ``name`` is the unit's name in ``celosia.generators.verilog.units``. For any other circuit,
+    ``name`` is empty, and the function ``component`` returns the circuit for a configuration.
+    ``module`` is the name of the Python module that has the bench.
     """
 
     module: str
@@ -62,10 +62,11 @@ class Bench:
 
 
 def circuit_bench(module: str, component: Callable[[Config], Component], **values: Any) -> Bench:
-    """Return the bench ``module`` of a circuit that is no unit.
+    """Return a :class:`Bench` for a circuit that is not in the table of units.
 
-    The function ``component`` returns the circuit for a configuration, all of whose fields are the
-    parameter ``config`` of the bench. ``values`` are further fields of :class:`Bench`.
+    ``module`` is the name of the bench's module in ``celosia.tb.benches``. The function
+    ``component`` returns the circuit for a configuration. The bench's parameter ``config`` contains
+    all fields of this configuration. ``values`` are further fields of :class:`Bench`.
     """
     path = f"celosia.tb.benches.{module}"
     return Bench(module=path, component=component, fields="config", **values)

@@ -61,7 +61,7 @@ class Drawn:
         self.powers = cycle((power, side) for power in POWERS for side in range(2))
 
     def draw(self) -> Work:
-        """Return a random MAP or NORM, random SOFTMAX commands, or a command of :meth:`others`.
+        """Return a random test case: a MAP, a NORM, SOFTMAX commands, or one of :meth:`others`.
 
         NORM and SOFTMAX are returned only if the configuration has them.
         """

@@ -1,4 +1,4 @@
-"""Random commands of the load and store engines, and the words that they move."""
+"""Random commands of the load and store engines, and the words that these commands copy."""
 
 from collections import deque
 
@@ -101,8 +101,8 @@ def expected_moves(
 
     ``moves`` is a queue of pairs (address in the written memory, bytes), one for each word; the
     last word of a row may have fewer bytes. ``ends`` is a list with one number for each command:
-    how many words this command and all earlier commands move together. ``source`` is the content of
-    the memory that is read: external memory if ``load`` is true, otherwise the scratchpad.
+    the number of words that this command and all earlier commands move. ``source`` is the content
+    of the memory that is read: external memory if ``load`` is true, otherwise the scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()
     ends = []

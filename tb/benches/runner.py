@@ -17,9 +17,9 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
 class Started(Runner):
     """Runner of builds and simulations that passes each command to the function ``start``.
 
-    The arguments of ``start`` are the command, its folder and environment variables. These
-    variables are the same under pytest and make. If ``dumps`` is true, the simulation writes
-    waveforms.
+    The arguments of ``start`` are the command, its folder and environment variables. Variables that
+    pytest or make set, and that would affect a simulation, are removed. If ``dumps`` is true, the
+    simulation writes waveforms.
     """
 
     def __init__(self, start: Start, dumps: bool):

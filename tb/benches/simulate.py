@@ -48,7 +48,7 @@ _BUILD_ARGS = {
 
 @dataclass(frozen=True)
 class Ran:
-    """Result of a bench that passed: the number of tests, and the clock cycles of all tests."""
+    """Result of a bench that passed: the number of tests, and the sum of their clock cycles."""
 
     tests: int
     cycles: int

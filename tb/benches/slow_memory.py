@@ -35,10 +35,12 @@ class ExternalMemory:
 
     ``bytes`` is the content of the memory. In each cycle each channel of the ports (see
     ``CHANNELS``) pauses with probability ``stall``. Each burst is delayed by 0 to ``latency``
-    cycles. The model accesses ``bytes`` as late as the ports' rules allow: for a read, when the
-    word is delivered, and for a write, when the burst is reported as written. The model asserts
-    every rule of the ports. In every cycle, the bench calls :meth:`drive` after the rising edge and
-    :meth:`sample` at the falling edge.
+    cycles. The model asserts every rule of the ports.
+
+    The model accesses ``bytes`` as late as the ports' rules allow. It reads a word when the word is
+    delivered, and it writes the words of a burst when the burst is reported as written. In every
+    cycle, the bench calls :meth:`drive` after the rising edge and :meth:`sample` at the falling
+    edge.
 
     Channels named in ``silent`` pause in all cycles. If ``stray`` is true, the model offers a word
     and reports a written burst, both without a request. The accelerator must not accept the word.
@@ -72,7 +74,7 @@ class ExternalMemory:
         self.let_go()
 
     def let_go(self) -> None:
-        """Allow the accelerator, which is in reset, to withdraw offered payloads in this cycle."""
+        """Allow the accelerator to withdraw offered payloads in this cycle, as it is in reset."""
         self._offered.clear()
 
     @property
