@@ -1,8 +1,8 @@
 """Open-source Transformer accelerators, generated from parameters and verified bit for bit.
 
 The names in ``__all__`` are the public interface, which ``docs/library.md`` describes; other
-modules may change. A name is imported at its first use. The import may need optional packages,
-which pip installs if Celosia is installed with extras.
+modules may change. The module of a name is imported at the first use of the name. Some modules need
+optional packages, which are extras of the pip package.
 """
 
 import importlib

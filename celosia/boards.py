@@ -34,9 +34,9 @@ def build(
 
     ``config`` defaults to the board's configuration. The folder ``out`` receives the bitstream, the
     report, the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the target
-    frequency, and ``memory_bytes`` the size of the external memory if block RAM emulates it; by
-    default they are the board's values. Place and route runs with ``seeds`` seeds, and the fastest
-    result is kept.
+    frequency (MHz). ``memory_bytes`` is the size of the external memory, which is made of block
+    RAM. Both have the board's values as defaults. Place and route runs once for each of ``seeds``
+    seeds, and the fastest result is used.
 
     Raises :class:`InputError` if the board is unknown, the machine does not fit it, or the folder
     cannot be written, and :class:`RunError` if a tool fails.
@@ -64,10 +64,12 @@ def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
     """Connect to the board at a serial or SPI port, and return the machine on it.
 
     ``port`` is the port's name: ``ftdi://...`` is an SPI adapter, ``spi:...`` a simulated board
-    with SPI, any other name a serial port. ``baud`` is the bit rate of the line. ``config`` is the
-    machine's configuration. If it is None, the board reports a fingerprint (32 bits that identify
-    its configuration). The configuration with this fingerprint is then selected among those of all
-    presets and boards.
+    with SPI, any other name a serial port. ``baud`` is the bit rate of the serial line or SPI (bits
+    per second).
+
+    ``config`` is the machine's configuration. If it is None, the board reports a fingerprint (32
+    bits that identify a configuration), and the preset's or board's configuration with this
+    fingerprint is used.
     """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

@@ -1,4 +1,4 @@
-"""Find the configuration of an accelerator by a preset, board or file name; change its fields."""
+"""Find an accelerator's configuration by the name of a preset, board or file; change its fields."""
 
 import importlib
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from celosia.arch.presets import PRESETS, load
 def config(source: str | Path = "small", **fields: Any) -> Config:
     """Return the configuration of a preset, a board or a TOML file, with changed fields.
 
-    ``fields`` has the new values by the fields' short names: ``rows=12`` sets ``array.rows`` to 12.
-    Raises :class:`InputError` if no preset, board or file is found, a field is unknown, or a value
-    is invalid.
+    ``fields`` has the new values by the fields' short names: for example, ``rows=12`` sets the
+    field ``array.rows`` to 12. Raises :class:`InputError` if no preset, board or file is found, a
+    field is unknown, or a value is invalid.
     """
     return machine(str(source)).replace(**fields)
 

@@ -49,12 +49,16 @@ class Model(Shown):
     """The longest input that was asked for, 0 for the model's own."""
 
     def floats(self, inputs: Inputs) -> list[Floats]:
-        """Run the float model on each input; return a list with a float64 array for each.
+        """Run the float model on each input; return a list with a float64 array for each input.
 
         ``inputs`` are texts, arrays in the model's input form, or token numbers for a language
-        model. The output of an encoder includes the host's postprocessing. The output of a language
-        model is the logits after each token, [n, vocabulary]. The input of an encoder-decoder is a
-        source text, and its output is the logits of the answer's first token, [1, vocabulary].
+        model. The array of an input is:
+
+        - for an encoder, its output after the host's postprocessing;
+        - for a decoder, the logits after each of n tokens, [n, vocabulary];
+        - for an encoder-decoder, whose input is a source text, the logits of the answer's first
+          token, [1, vocabulary].
+
         Raises :class:`InputError` if an input does not fit the model.
         """
         return [self._float(values) for values in self.prepared(inputs)]
@@ -63,9 +67,9 @@ class Model(Shown):
     def examples(self, count: int = 1) -> list[Any]:
         """Return ``count`` example inputs in the model's input form.
 
-        They are test images for a digits model, and sentences for an encoder with a tokenizer. For
-        a decoder they are lists of token numbers that the decoder generates, and for an
-        encoder-decoder random token numbers. For all other models they are random numbers.
+        Example inputs of a digits model are test images; those of an encoder with a tokenizer are
+        sentences. For a decoder they are lists of token numbers that the decoder generates, and for
+        an encoder-decoder random token numbers. For all other models they are random numbers.
         """
         source, rng = self.source, np.random.default_rng(_SEED)
         if isinstance(source, TextSource):
@@ -101,18 +105,20 @@ class Model(Shown):
 
     @checked()
     def origin(self, folder: str | Path) -> dict[str, Any]:
-        """Return where :func:`open` finds the float model of a saved program, as a dictionary.
+        """Return a dictionary with which :func:`open` finds the float model of a saved program.
 
-        The entry ``model`` is the model's name, or its path relative to ``folder``. ``folder`` is
-        the folder in which the program is saved. The entry ``tokens`` is the length of the longest
-        input, or 0 for the model's default. The entry ``digest`` is :attr:`digest`.
+        ``folder`` is the folder in which the program is saved.
+
+        - ``model``: the model's name, or its path relative to ``folder``.
+        - ``tokens``: the length of the longest input, or 0 for the model's default.
+        - ``digest``: the hash :attr:`digest`.
         """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
         return {"model": name, "tokens": self.tokens, "digest": self.digest}
 
     @property
     def digest(self) -> str:
-        """Digest of the model's description and weights, without its name."""
+        """Hash of the model's description and weights in hexadecimal, without the model's name."""
         weights, unnamed = self.source.weights, self.source.description.replace(name="model")
         known = hashlib.blake2b(unnamed.to_toml().encode(), digest_size=16)
         for name in sorted(weights):
@@ -153,10 +159,10 @@ def is_named(model: str) -> bool:
 
 
 def several(name: str, inputs: Inputs) -> Sequence[Any]:
-    """Return the sequence of inputs that ``inputs`` stands for; a text is one input.
+    """Return ``inputs`` as a sequence of inputs; a single text becomes a list of one text.
 
     ``name`` is the model's name in messages. Raises :class:`InputError` if ``inputs`` is empty or
-    no sequence.
+    is neither a sequence nor a text.
     """
     some = [inputs] if isinstance(inputs, str) else inputs
     if not isinstance(some, Sequence | np.ndarray) or not len(some):
@@ -165,7 +171,7 @@ def several(name: str, inputs: Inputs) -> Sequence[Any]:
 
 
 def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> list[list[int]]:
-    """Return for each input, a text or a row of token numbers, the list of its token numbers.
+    """Return a list of token numbers for each input, which is a text or a row of token numbers.
 
     ``name`` is the model's name in messages. Raises :class:`InputError` if an input is neither a
     text nor a row of integers [n].
@@ -187,11 +193,11 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
 def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int = 0) -> Model:
     """Load a float model: an ONNX file, a Hugging Face folder, a llama2.c file, or a known name.
 
-    A known name is that of a model in this package, such as ``digits``, or in another Python
-    package. ``tokenizer`` is the file of a language model's tokenizer, by default the one in its
-    folder. If an encoder accepts inputs of any length, ``tokens`` limits their length; 0 selects
-    the model's default. Raises :class:`InputError` if the model is not found, or has operations
-    that are not supported.
+    A known name is the name of a model in this package, such as ``digits``, or in another Python
+    package. ``tokenizer`` is the file of a language model's tokenizer, by default the tokenizer in
+    the model's folder. If an encoder accepts inputs of any length, ``tokens`` limits their length;
+    0 selects the model's default. Raises :class:`InputError` if the model is not found, or has
+    operations that are not supported.
     """
     name = str(model)
     if not is_text(name):

@@ -15,11 +15,10 @@ from celosia.programs import Program
 def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
     """Return the program in a folder that ``Program.save`` or ``celosia compile`` wrote.
 
-    ``model`` is the program's float model, which a language model's program does not need. If
-    ``floats`` is true and ``model`` is None, the float model of an encoder is loaded from the path
-    that was used for compilation. If ``floats`` is false, no float model is loaded. Without a float
-    model, an encoder's program omits the host's pre- and postprocessing. The program's inputs are
-    then the matrices that the machine reads, and its outputs the matrices that the machine writes.
+    ``model`` is the program's float model. If it is None and ``floats`` is true, the float model of
+    an encoder is loaded from the path that was used for the compilation. A language model's program
+    needs no float model. An encoder's program without a float model omits the host's pre- and
+    postprocessing: its inputs and outputs are the matrices that the machine reads and writes.
 
     Raises :class:`InputError` if a file is missing or damaged, or if the program was saved in the
     file format of another version of Celosia. It is also raised if the program was compiled from

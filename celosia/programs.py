@@ -101,10 +101,10 @@ class Program(Shown):
 
     @checked()
     def predicted(self, timing: MemoryTiming) -> int | None:
-        """Return the predicted cycles of a run with an external memory that has this ``timing``.
+        """Return the predicted cycles of a run, if ``timing`` is the external memory's timing.
 
-        :attr:`cycles` describes the run. Refreshes of the memory are not predicted. The result is
-        None for a microcoded machine.
+        A run is an inference, or for a language model the processing of one token (:attr:`cycles`).
+        Refreshes of the memory are not predicted. The result is None for a microcoded machine.
         """
         if self.config.micro is not None:
             return None
@@ -114,10 +114,10 @@ class Program(Shown):
         """Return the table that ``print`` shows for a program.
 
         Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. The
-        lines give the model's name, the configuration, and the entry points (the parts of the
-        program that a host can start). They also give the size of the program, the size of the
-        external memory that it needs, and the predicted cycles, if known. A line with a warning is
-        added if the quantized model's outputs differ much from the float model's outputs.
+        lines are the model's name, the configuration, and the entry points (the parts of the
+        program that a host can start). Then follow the sizes of the program and of its external
+        memory, and the predicted cycles, if known. The table ends with a warning if the quantized
+        model's outputs differ much from the float model's outputs.
         """
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
@@ -134,15 +134,16 @@ class Program(Shown):
     def run(self, inputs: Inputs, on: str = "golden", *, timing: MemoryTiming = FAR) -> Run:
         """Run the program on inputs; return its outputs, cycles and the number of wrong tensors.
 
-        A tensor is wrong if it differs from that of the golden machine. ``inputs`` have the form
-        that :meth:`celosia.Model.floats` accepts. If an encoder was opened without its model, each
-        input is a matrix [tokens, features] that the machine reads without preprocessing. ``on``
-        names the machine: ``golden``, the simulators ``verilator`` and ``icarus``, or the port of a
-        board, such as ``/dev/ttyUSB0``. If ``on`` is ``golden``, the golden machine runs the
-        program, and its tensors are compared with those that NumPy computes for the quantized
-        model, without the program. A simulated machine has a trace port, which reports every
-        written tensor. A board has no such port, so only its outputs are compared. ``timing`` is
-        the timing of external memory in a simulation.
+        ``inputs`` have the form that :meth:`celosia.Model.floats` accepts. If an encoder was opened
+        without its model, each input is a matrix [tokens, features] that the machine reads without
+        preprocessing. ``timing`` is the timing of external memory in a simulation. ``on`` names the
+        machine:
+
+        - ``golden``: the golden machine. A tensor is wrong if it differs from the tensor that NumPy
+          computes for the quantized model, without the program.
+        - ``verilator`` or ``icarus``: the circuit in this simulator. A tensor is wrong if it
+          differs from that of the golden machine. All tensors that the circuit writes are compared.
+        - the port of a board, such as ``/dev/ttyUSB0``. Only outputs are compared.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
@@ -184,13 +185,12 @@ class Program(Shown):
     ) -> Inferences:
         """Run an encoder on preprocessed inputs; return outputs, cycles and mismatches.
 
-        Each entry of ``rows`` is one input of the machine, a matrix [tokens, features]. ``on`` is a
-        machine, or the name of one as for :meth:`run`. ``timing`` is the timing of the machine's
-        external memory. ``progress`` is called with the number of finished inputs and the number of
-        all inputs. ``bits`` lists widths for nested weights (weights that can be read at several
-        widths). A width is the number of upper bits that a run reads of each weight. The first run
-        uses the first width, the second run the next one; after the last width the list starts
-        again. A mismatch is a tensor that differs from the golden machine's.
+        A mismatch is a tensor that differs from the golden machine's. Each entry of ``rows`` is one
+        input of the machine, a matrix [tokens, features]. ``on`` is a machine, or the name of a
+        machine as for :meth:`run`. ``timing`` is the timing of the machine's external memory.
+        ``progress`` is called with the number of finished inputs and the number of all inputs. Run
+        i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of each weight; less than 8
+        requires nested weights.
 
         Raises :class:`InputError` if the program is a language model.
         """
@@ -202,10 +202,7 @@ class Program(Shown):
         return infer(target(self.code, on, timing), code, rows, timing, progress, bits)
 
     def check_texts(self, count: int) -> None:
-        """Check that the program is compiled to continue ``count`` texts at once.
-
-        Raises :class:`InputError` otherwise.
-        """
+        """Raise :class:`InputError` unless the program was compiled for ``count`` texts at once."""
         if self.code.batch != count:
             own = "1 text" if self.code.batch == 1 else f"{self.code.batch} texts at once"
             raise InputError(f"Program {self.name} is compiled for {own}, not {count}")
@@ -231,16 +228,15 @@ class Program(Shown):
         """Continue one or two prompts; return the texts and measurements in a dictionary.
 
         Each prompt is continued by at most ``steps`` tokens. ``sampling`` gives the temperature and
-        ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. Of two
-        prompts, each run of the machine processes one token of each. If there is only one prompt,
-        ``show`` is called with the prompt, then with each new part of the continuation.
+        ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. With two
+        prompts, each run of the machine processes one token of each text. With a single prompt,
+        ``show`` is called with the prompt, then with each new part of the continuation. ``bits``
+        lists numbers of upper bits of each weight; the runs use them in turn, and less than 8
+        requires nested weights.
 
         For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
         and for two texts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the
-        entries of the attribute ``made``, which describe the model's quantization. ``bits`` lists
-        widths for nested weights (weights that can be read at several widths). A width is the
-        number of upper bits that the machine reads of each weight. Each new token uses the next
-        width; after the last width the list starts again.
+        entries of the attribute ``made``, which describe the model's quantization.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.
@@ -294,12 +290,12 @@ class Program(Shown):
         seed: int = 1,
         timing: MemoryTiming = FAR,
     ) -> Iterator[str]:
-        """Yield the continuation of a text: at most ``steps`` pieces, one for each token.
+        """Yield the continuation of a text: at most ``steps`` strings, one for each token.
 
-        A piece is empty while a character's bytes are incomplete. For an encoder-decoder the pieces
-        are the answer to the text. At ``temperature`` 0 each token is the likeliest one. Otherwise
-        each token is drawn at random from the smallest set of likeliest tokens whose probabilities
-        sum to at least ``top_p``. ``on`` is as for :meth:`run`.
+        A string is empty while a character's bytes are incomplete. For an encoder-decoder the
+        strings are the answer to the text. At ``temperature`` 0 each token is the likeliest one.
+        Otherwise each token is drawn at random from the smallest set of likeliest tokens whose
+        probabilities sum to at least ``top_p``. ``on`` is as for :meth:`run`.
 
         Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
         if a tensor differed from the golden machine's.
@@ -353,7 +349,7 @@ class Program(Shown):
     def with_model(self) -> Model:
         """The program's float model.
 
-        Raises :class:`InputError` if the program was opened without it.
+        Raises :class:`InputError` if the program was opened from a folder, not compiled.
         """
         if self.model is None or self.options is None:
             raise InputError(
@@ -364,7 +360,10 @@ class Program(Shown):
 
     @checked()
     def save(self, folder: str | Path) -> Path:
-        """Write the program to a folder, which :func:`celosia.open` reads; return the folder."""
+        """Write the program to a folder, from which :func:`celosia.open` reads it.
+
+        Return the path of the folder.
+        """
         return self.export(folder, verilog=False)
 
     @checked(steps=1)
@@ -382,9 +381,9 @@ class Program(Shown):
 
         The saved program is always written. ``verilog`` adds the accelerator's Verilog. ``c`` adds
         a driver in C and the model as C arrays. ``testbench`` adds the Verilog and a test bench.
-        The driver and the test bench run the model on ``inputs``. For an encoder, None means
-        example inputs of the model. For a language model, ``inputs`` are prompts, and each prompt
-        is continued by ``steps`` tokens.
+        The driver and the test bench run the model on ``inputs``. For an encoder, ``inputs`` are by
+        default examples of the model's inputs. For a language model, ``inputs`` are prompts, and
+        each prompt is continued by ``steps`` tokens.
 
         If one file cannot be written, none is written. Raises :class:`InputError` if an input does
         not fit the model, or if the folder cannot be written.

@@ -32,8 +32,8 @@ class Run(Shown):
     def lines(self) -> list[dict[str, Any]]:
         """Return a table of the run: numbers of inputs, cycles, mismatches and compared tensors.
 
-        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. If
-        the cycles are not known, they have no line.
+        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``.
+        Unknown cycles have no line.
         """
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
         return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
@@ -41,7 +41,7 @@ class Run(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Shown):
-    """Quantization error of each layer, and the quantization option that reduces it most."""
+    """Quantization error of each layer, and the quantization option that reduces the error most."""
 
     layers: Sequence[Mapping[str, Any]]
 

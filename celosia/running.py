@@ -30,7 +30,8 @@ class Ran:
     """Results of an encoder's runs, as :func:`measure` returns them.
 
     ``figures`` is a dictionary from the name of each measurement to its value. ``outputs`` has the
-    whole model's output for each input, and ``program`` is the compiled encoder.
+    model's output for each input, after the host's postprocessing. ``program`` is the compiled
+    encoder.
     """
 
     figures: dict[str, Any]
@@ -55,16 +56,18 @@ def run_files(
 ) -> Ran:
     """Compile an encoder, run it on the inputs in a file, and return measurements and outputs.
 
-    ``files`` has the paths of the files with inputs, calibration inputs and labels. The encoder
-    runs on the first ``count`` inputs, or on all of them if ``count`` is None. If ``files`` has no
-    inputs, an encoder for handwritten digits runs on the package's test images. ``machine`` is a
-    simulator's name, or a connected machine with ``memory_bytes`` bytes of external memory. For a
-    simulator, units that the options need are added to ``config``; for a connected machine
-    ``config`` is not changed. ``tokens`` is that of :func:`celosia.load`, and ``options`` and
-    ``loss`` are those of :func:`celosia.compile`. All other arguments are those of :func:`measure`.
-    The result is that of :func:`measure`, with two more measurements: ``cut`` is the number of
-    inputs that were cut to the model's input length, and ``compile_seconds`` is the time of the
-    compilation.
+    - ``machine``: a simulator's name, or a connected machine with ``memory_bytes`` bytes of
+      external memory. For a simulator, units that the options need are added to ``config``; for a
+      connected machine ``config`` is not changed.
+    - ``files``: paths of the files with inputs, calibration inputs and labels. Without inputs, an
+      encoder for handwritten digits runs on the package's test images.
+    - ``tokens``: as for :func:`celosia.load`.
+    - ``count``: the encoder runs on the first ``count`` inputs, or on all of them if it is None.
+    - ``options`` and ``loss``: as for :func:`celosia.compile`.
+
+    All other arguments, and the result, are those of :func:`measure`. The result has two more
+    measurements: ``cut`` is the number of inputs that were cut to the model's input length, and
+    ``compile_seconds`` is the time of the compilation (seconds).
 
     Raises :class:`InputError` if the model, the simulator, a file or the count cannot be used.
     """
@@ -108,7 +111,7 @@ def run_folder(
     """Run a compiled encoder on the inputs in a file, and return measurements and outputs.
 
     The program must have been opened with its float model. The arguments and the result are those
-    of :func:`run_files`.
+    of :func:`run_files`; ``compile_seconds`` is None.
     """
     check_single(files)
     source = program.float_source
@@ -131,24 +134,26 @@ def measure(
 ) -> Ran:
     """Run a compiled encoder on preprocessed inputs, and return measurements and outputs.
 
-    The program must have been opened with its float model. ``bits`` lists widths for nested weights
-    (weights that can be read at several widths). A width is the number of upper bits that a run
-    reads of each weight. The first run uses the first width, the second run the next one; after the
-    last width the list starts again. Every run processes as many tokens as the model was compiled
-    for, even if the input is shorter. The measurements are the dictionary ``figures`` of the
-    result. It has the entries of :meth:`celosia.tb.models.inference.Inferences.figures`, facts
-    about the run such as ``config``, and the entries below.
+    The program must have been opened with its float model. Every run processes as many tokens as
+    the model was compiled for, even if the input is shorter. Run i, counted from 0, reads the upper
+    ``bits[i % len(bits)]`` bits of each weight; less than 8 requires nested weights. ``labels`` has
+    the index of the right column for each input.
 
-    ``cosine_mean`` and ``cosine_worst`` are the mean and the least cosine between an output and the
-    float model's output. Both outputs include the steps that the host computes. ``similarities``
-    lists the cosines between the first output and each other output; an output of several rows is
-    replaced by the mean of its rows. ``predictions`` has, for each output, the index of the column
-    with the largest value. It is None if outputs are not single rows of several columns. ``labels``
-    has the index of the right column for each input. If labels are given, ``accuracy`` is the
-    fraction of inputs whose prediction is the label, and ``float_accuracy`` the same fraction for
-    the float model. ``host`` lists the names of the host's steps. ``calibration`` is a dictionary
-    with the errors of the integer model's outputs on the first calibration inputs
-    (:class:`celosia.generators.quantize.parting.Parting`).
+    The measurements are the dictionary ``figures`` of the result. It has the entries of
+    :meth:`celosia.tb.models.inference.Inferences.figures`, facts about the run such as ``config``,
+    and these entries:
+
+    - ``cosine_mean``, ``cosine_worst``: mean and least cosine between an output and the float
+      model's output, both after the host's postprocessing.
+    - ``similarities``: cosines between the first output and each other output. An output of several
+      rows is replaced by the mean of its rows.
+    - ``predictions``: for each output, the index of the column with the largest value; None if
+      outputs are not single rows of several columns.
+    - ``accuracy``, ``float_accuracy``, only with ``labels``: fraction of inputs whose prediction is
+      the label, for the program and for the float model.
+    - ``host``: names of the steps that the host computes.
+    - ``calibration``: a dictionary with the errors of the integer model's outputs on the first
+      calibration inputs (:class:`celosia.generators.quantize.parting.Parting`).
     """
     source = program.float_source
     rows = [source.rows(values) for values in inputs]

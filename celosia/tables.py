@@ -29,7 +29,7 @@ class Shown(ABC):
 def facts(**values: Any) -> list[dict[str, Any]]:
     """Return a table with one line for each keyword argument that is not None.
 
-    A line's keys are ``figure`` (the argument's name) and ``value``.
+    A line's keys are ``figure`` (the argument's name, with spaces for underscores) and ``value``.
     """
     return [
         {"figure": name.replace("_", " "), "value": value}

@@ -12,10 +12,10 @@ from celosia.tb.machine.toolchain import MACHINES
 
 
 def traced(code: Host, on: str | Machine) -> Host:
-    """Return ``code`` with a trace port if ``on`` is the golden machine or a simulator.
+    """Return ``code`` with a trace port if ``on`` names the golden machine or a simulator.
 
-    A trace port reports every written tensor. Boards have none, and a machine that exists already
-    does not change.
+    ``code`` is a compiled program with its configuration. A trace port reports every written
+    tensor. If ``on`` is a board's port or a connected machine, ``code`` is returned unchanged.
     """
     if not isinstance(on, str) or on not in MACHINES:
         return code
@@ -23,12 +23,13 @@ def traced(code: Host, on: str | Machine) -> Host:
 
 
 def target(code: Host, on: str | Machine, timing: MemoryTiming) -> Machine:
-    """Return the machine named ``on``; a machine is returned as it is.
+    """Return the machine with the name ``on``; if ``on`` is a machine already, return it unchanged.
 
-    ``on`` is the golden machine, a simulator, or the port of a board, such as ``/dev/ttyUSB0``.
-    The golden machine and simulators have the trace port of :func:`traced`, and an external memory
-    with this ``timing`` that is as large as ``code`` needs. Raises :class:`InputError` if the name
-    is unknown, and :class:`RunError` if no board answers at the port.
+    The name is that of the golden machine, a simulator, or the port of a board, such as
+    ``/dev/ttyUSB0``. The golden machine and simulators have the trace port of :func:`traced`. Their
+    external memory has the timing ``timing`` and the size that the program ``code`` needs. Raises
+    :class:`InputError` if the name is unknown, and :class:`RunError` if no board answers at the
+    port.
     """
     if not isinstance(on, str):
         return on
