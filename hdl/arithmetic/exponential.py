@@ -26,8 +26,8 @@ class OctaveExponential(Component):
     fraction of an octave. If the distance is 32 octaves or more, or if the input ``keep`` is 0,
     ``mantissa`` is 0. The relative error is at most ``2**-16``.
 
-    Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1; all registers hold in other cycles.
-    Throughput is one distance per enabled cycle.
+    Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1; all registers hold while ``en`` is
+    0. Throughput is one distance per enabled cycle.
     """
 
     en: In(1)
@@ -37,7 +37,7 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def circuit(self, m):
-        """Place the table in block RAM with an output register, and the gates at ``mantissa``.
+        """Place the block RAM with the table of mantissas, and the gates after its output register.
 
         The gates make ``mantissa`` 0 if ``keep`` was 0 or ``distance`` was 32 octaves or more.
         """

@@ -1,4 +1,4 @@
-"""Multipliers with registers at operands and product, as in an FPGA's hardware multipliers."""
+"""Signed multipliers with registers at inputs and output, as in an FPGA's hardware multipliers."""
 
 from amaranth.hdl import Cat, Const, Module, Signal, Value, ValueLike, signed
 from amaranth.lib import data
@@ -13,15 +13,14 @@ from celosia.hdl.stream.pipeline import data_register
 class Multiplier(Component):
     """A signed multiplier with a register at each operand and a register at the product.
 
-    ``p`` is ``a * b`` of two cycles before. By default, all registers load in every cycle. If
-    ``gating`` is true, the operand registers load only in cycles with ``en`` at 1. With ``gating``,
-    the product register also becomes 0 after a cycle with ``clear`` at 1. If ``stalling`` is true,
-    all registers load only in cycles with ``en`` at 1. No register is reset: outputs within two
-    cycles of a reset are stale.
+    The output ``p`` is the product of the operands ``a`` and ``b`` of two cycles before. By
+    default, all registers load in every cycle. If ``gating`` is true, the operand registers load
+    only in cycles with ``en`` at 1. With ``gating``, the product register also becomes 0 at the end
+    of a cycle with ``clear`` at 1. If ``stalling`` is true, all registers load only in cycles with
+    ``en`` at 1. No register is reset: outputs within two cycles of a reset are stale.
 
-    It is a separate module without Verilog parameters, so that a build can replace it by a hardware
-    multiplier that has these registers (``celosia.fpga.multipliers``). This circuit defines its
-    behaviour.
+    The multiplier is a separate Verilog module without parameters, so that a build can replace it
+    by a hardware multiplier that has these registers (``celosia.fpga.multipliers``).
 
     ``width`` is the width of ``a`` (bits). ``b_width`` is the width of ``b`` (bits); by default,
     ``b`` is as wide as ``a``. Raises :class:`InputError` if a width is not a positive integer, or
@@ -79,9 +78,9 @@ def multiply(
 ) -> Value:
     """Place a :class:`Multiplier` in ``m``, and return its product ``a * b``.
 
-    The product follows the operands by two cycles. If ``en`` is given, the multiplier advances only
-    in cycles with ``en`` at 1, otherwise in every cycle. ``name`` is the submodule's name. Operands
-    may be signed or unsigned. Each must have at most ``HARDWARE_WIDTH`` bits as a signed number.
+    The product follows the operands by two cycles. If ``en`` is passed, only cycles with ``en`` at
+    1 count, and the registers hold in all others. ``name`` is the submodule's name. ``a`` and ``b``
+    may be signed or unsigned; each must have at most ``HARDWARE_WIDTH`` bits as a signed number.
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]
@@ -99,17 +98,20 @@ class PackedMultiplier(Component):
     """Two signed products with a common operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
 
     ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits (by default ``width``). Timing
-    and ``gating`` are those of :class:`Multiplier`. The multiplier multiplies ``a`` by one wide
-    operand, ``b[1] * 2**(width + b_width) + b[0]``. The low bits of the product are ``p[0]``, the
-    high bits ``p[1]``. If ``p[0]`` is negative, the high bits are too small by 1; an adder after
-    the product register corrects them.
+    and ``gating`` are those of :class:`Multiplier`.
+
+    The multiplier multiplies ``a`` by one wide operand, ``b[1] * 2**(width + b_width) + b[0]``. The
+    low bits of the product are ``p[0]``, the high bits ``p[1]``. If ``p[0]`` is negative, the high
+    bits are too small by 1; an adder after the product register corrects them.
 
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
-    operand is wider than ``factor_width`` (:func:`overlaps`), ``b[1]`` is placed closer to
-    ``b[0]``, and the two products overlap. Adders then compute the lowest bits of ``p[1]`` from the
-    operands. The overlapping bits minus these lowest bits are the highest bits of ``p[0]``. A
-    further register then delays both products by one cycle. Raises :class:`InputError` if the
-    products overlap and ``b_width`` is more than half of ``factor_width``.
+    operand is wider than this (:func:`overlaps`), ``b[1]`` is shifted by fewer bits, and the two
+    products overlap in the multiplier's output. Adders then compute the lowest bits of ``p[1]``
+    from the operands. The overlapping bits minus these lowest bits are the highest bits of
+    ``p[0]``. A further register delays both products by one cycle.
+
+    Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
+    ``factor_width``.
     """
 
     def __init__(

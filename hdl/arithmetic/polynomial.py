@@ -53,8 +53,8 @@ def horner(
 class PiecewisePolynomial(Component):
     """A polynomial of degree 2 whose coefficients depend on the segment of the operand.
 
-    The upper bits of the operand ``x`` are the number of its segment, and the lower bits are its
-    position in the segment. ``y`` is the value of ``polynomial`` (a :class:`Polynomial`) at this
+    The upper bits of the operand ``x`` are the number of a segment, and the lower bits are the
+    position in this segment. ``y`` is the value of ``polynomial`` (a :class:`Polynomial`) at this
     operand. Latency is ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in other
     cycles. Throughput is one operand per enabled cycle. The multipliers have registers at operands
     and product.

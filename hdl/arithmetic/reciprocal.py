@@ -51,7 +51,7 @@ class Normalizer(Component):
         return -(-ceil_log2(self.width) // 2)
 
     def circuit(self, m):
-        """Place shifts to the left by decreasing powers of two, with two shifts in each cycle."""
+        """Place left shifters by decreasing powers of two; each pipeline stage has two shifters."""
         left, zeros = self.x, Const(0, len(self.exponent))
         for level in reversed(range(self.latency)):
             step = 1 << 2 * level
@@ -140,9 +140,9 @@ class Reciprocal(_Inverse):
     ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.reciprocal` bit for bit. The
     operand is first normalized: divided by the power of two that makes it at least 1 and less than
     2. The mantissa is ``2**17`` divided by this number, approximated by a piecewise polynomial and
-    rounded. The mantissa has 17 bits. If it would be ``2**17``, which needs one bit more, it is
-    halved, and the exponent is raised by one. The relative error is at most ``1.13 * 2**-17``. The
-    reciprocals of powers of two are exact. For an operand of 0, both outputs are 0.
+    rounded. The mantissa has 17 bits. A rounded mantissa of ``2**17``, which needs one bit more, is
+    halved, and the exponent is increased by one. The relative error is at most ``1.13 * 2**-17``.
+    The reciprocals of powers of two are exact. For an operand of 0, both outputs are 0.
 
     ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; all registers hold in
     other cycles. Throughput is one operand per enabled cycle; ``valid_o`` is ``valid_i`` after this

@@ -19,13 +19,13 @@ class RoundingShift(Component):
     """A right shift that rounds to nearest, ties away from zero.
 
     The rounded quotient ``x / 2**amount`` is the sum of the outputs ``floor`` and ``up`` (0 or 1),
-    as in gemmlowp's RoundingDivideByPOT. The circuit that uses this component must add the two
-    outputs, and can add a further number in the same step. ``width`` is the width of the signed
-    ``x`` (bits); ``amount`` is from 0 to 31.
+    as in gemmlowp's RoundingDivideByPOT. The surrounding circuit must add the two outputs, and can
+    add a further number in the same adder. ``width`` is the width of the signed ``x`` (bits);
+    ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold in other cycles. The path from registers to ``up`` has two LUTs in series. Raises
-    :class:`InputError` if the width is not a positive integer.
+    registers hold while ``en`` is 0. The path from registers to ``up`` has two LUTs in series.
+    Raises :class:`InputError` if the width is not a positive integer.
     """
 
     latency = 1
@@ -44,7 +44,7 @@ class RoundingShift(Component):
         )
 
     def circuit(self, m: Module) -> None:
-        """Place the shifter for ``floor`` (rounded down), and logic of the rounding bit ``up``."""
+        """Place the shifter for ``floor`` (rounded down), and the gates for the rounding bit."""
         width = len(self.x)
 
         # The quotient's lowest bit here is the first bit shifted out. If it is 1 the quotient is
@@ -92,7 +92,7 @@ def bounds_layout() -> data.StructLayout:
 
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
-    """Return a dictionary with the fields of :func:`bounds_layout` for a zero point and bounds."""
+    """Return a dictionary of the fields of :func:`bounds_layout` for a zero point and limits."""
     flags = {"zero": zero, "low": low, "high": high}
     return flags | {"above_low": zero - low, "above_high": zero - high}
 
@@ -101,10 +101,10 @@ class Requantizer(Component):
     """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
 
     Inputs: the sum ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30,
-    positive to the left) are sampled in the same cycle, and may change every cycle.
-    ``bounds`` has the zero point and the clamp bounds ``low <= high``, which limit the result to 8
-    or 16 bits. No registers delay ``bounds``: the bounds for a sum must be present ``bounds_delay``
-    cycles (with ``en`` at 1) after the sum.
+    positive to the left) are sampled in the same cycle, and may change every cycle. ``bounds`` has
+    the zero point and the clamp bounds ``low <= high``, which limit the result to 8 or 16 bits. No
+    registers delay ``bounds``: the bounds for a sum must be present ``bounds_delay`` cycles (with
+    ``en`` at 1) after the sum.
 
     Output: ``y`` is the result, clamped to the bounds. ``x + bias`` and its left shift wrap at 32
     bits; no later operation wraps. A result is rounded twice, as in TFLite. First, the product with
@@ -112,11 +112,11 @@ class Requantizer(Component):
     shift rounds to nearest, ties away from zero.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per such cycle; registers
-    hold while ``en`` is 0. A requantizer has four hardware multipliers of 17x17 bits. If
-    ``multiplier_width`` is 16, a requantizer has two, and the low 16 bits of ``multiplier`` count
-    as 0. If ``registered`` is true, a further register follows the left shift, for large devices
-    with long wires. If ``sleep`` is true, ``x``, ``bias``, ``multiplier`` and ``shift`` are sampled
-    only if ``take`` is 1.
+    hold while ``en`` is 0. By default, a requantizer has four hardware multipliers of 17x17 bits.
+    If ``multiplier_width`` is 16, it has two hardware multipliers, and the low 16 bits of
+    ``multiplier`` count as 0. If ``registered`` is true, a further register follows the left shift
+    and adds a cycle, for large devices with long wires. If ``sleep`` is true, ``x``, ``bias``,
+    ``multiplier`` and ``shift`` are sampled only if ``take`` is 1.
 
     Raises :class:`InputError` if ``multiplier_width`` is neither 16 nor 32.
     """
@@ -152,16 +152,17 @@ class Requantizer(Component):
     def bounds_delay(self) -> int:
         """Number of cycles from the sampling of a sum to the sampling of its ``bounds``.
 
-        Only cycles with ``en`` at 1 count. ``bounds`` has the limits to which the sum's requantized
-        result is clamped.
+        Only cycles with ``en`` at 1 count. ``bounds`` has the lower and upper limits of the sum's
+        requantized result.
         """
         return self.latency - 1
 
     def circuit(self, m: Module) -> None:
         """Place a pipeline stage for each operation.
 
-        A signal's name ends with the number of its pipeline stage: stage 4 writes ``doubled_4``. If
-        ``registered`` is true, a register after the left shift delays later signals by one stage.
+        A signal's name ends with the number of the pipeline stage that computes it: stage 4
+        computes ``doubled_4``. If ``registered`` is true, a register after the left shift delays
+        later signals by one stage.
         """
         m.submodules.rounding = rounding = RoundingShift(33)
 

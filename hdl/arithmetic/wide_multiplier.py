@@ -47,10 +47,10 @@ class HalfProducts(Component):
 class WideMultiplier(Component):
     """A multiplier whose ``p`` is the 64-bit product of signed ``a`` and ``b``.
 
-    If ``rounds`` is 1 in the cycle of ``start``, ``p`` is the product plus ``2**30``. ``start``
-    loads ``a`` and begins a product. ``b_en`` loads ``b``, and must be 1 in the cycle of ``start``
-    or an earlier one. ``busy`` is 1 in the cycle after ``start``. ``p`` is valid from two cycles
-    after ``start`` until the next product replaces it.
+    A cycle with ``start`` at 1 loads ``a`` and begins a product. A cycle with ``b_en`` at 1 loads
+    ``b``; it must be the cycle of ``start`` or an earlier cycle. If ``rounds`` is 1 in the cycle of
+    ``start``, ``p`` is the product plus ``2**30``. ``busy`` is 1 in the cycle after ``start``.
+    ``p`` is valid from two cycles after ``start`` until the next product replaces it.
     """
 
     a: In(32)
