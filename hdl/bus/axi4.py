@@ -62,14 +62,14 @@ class Axi4Bridge(Component):
 
     ``read`` and ``write`` are the halves of the memory port, with the directions as seen from the
     memory: a request is an input. A burst of the memory port has at most 256 words within a
-    4096-byte block. It becomes one AXI burst of type INCR with full-width beats. Every channel
-    passes one beat per cycle through registers, which delay it by one cycle. Reads and writes are
-    independent. Any number of reads, and 16 write bursts, may be outstanding.
+    4096-byte block. The bridge sends each burst as one AXI burst of type INCR with full-width
+    beats. Every channel passes one beat per cycle through registers, which delay it by one cycle.
+    Reads and writes are independent. Any number of reads, and 16 write bursts, may be outstanding.
 
-    ``failed`` is 1 for one cycle for each read beat or write burst with an error response. If a
-    read and a write response with errors arrive in the same cycle, ``failed`` is 1 for only one
-    cycle. The beat or burst with the error counts as completed. ``error`` is 1 from the first error
-    response until reset.
+    ``failed`` is 1 for one cycle for each read beat or write burst with an error response. Two
+    error responses in the same cycle, of a read and of a write, set it for one cycle only. A beat
+    or burst with an error counts as completed. ``error`` is 1 from the first error response until
+    reset.
     """
 
     port_meanings = PORT_MEANINGS

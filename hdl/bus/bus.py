@@ -38,7 +38,7 @@ class BusAddress:
 
     @classmethod
     def for_config(cls, config: Config, width: int = 32, base: int = 0) -> "BusAddress":
-        """Return the conversion of external memory addresses of ``config`` to bus addresses."""
+        """Return the map from external memory addresses to bus addresses for a configuration."""
         return cls(config.memory.addr_width, width, base)
 
     def of(self, addr: Value) -> Value:

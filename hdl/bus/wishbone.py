@@ -50,9 +50,10 @@ class BurstCutter(Component):
     """Cuts a memory request into bursts of at most ``longest`` words, for a bridge to a bus.
 
     While ``valid`` is 1, the current burst has ``words`` words from byte address ``addr`` on;
-    ``final`` is 1 for the last burst of the request. The bridge sets ``take`` to 1 to take the
-    current burst. In the next cycle the next burst of the request follows, if there is one. The
-    next ``request`` is accepted when the bridge has taken all bursts of the previous one.
+    ``final`` is 1 for the last burst of the request. In a cycle with ``take`` at 1 the bridge
+    accepts the current burst. In the next cycle the next burst of the request follows, if there is
+    one. The next ``request`` is accepted when the bridge has accepted all bursts of the previous
+    request.
     """
 
     def __init__(self, memory: Memory, longest: int):
@@ -87,11 +88,13 @@ class WishboneBridge(Component):
 
     ``read`` and ``write`` are the two halves of the memory port, with directions as seen from the
     memory (a request is an input). Each request becomes linear incrementing bursts of at most
-    ``longest`` words. CYC falls after each burst. The bridge starts a read burst when its read
-    queue has room for all words of the burst. It starts a write burst when its write queue has all
-    words of the burst. The master inserts no wait states. Every output is a register. With an
-    acknowledge in every cycle, a burst of n words takes n + 1 cycles. If reads and writes both
-    wait, read and write bursts alternate.
+    ``longest`` words; CYC falls after each burst. If reads and writes both wait, read and write
+    bursts alternate.
+
+    A read burst starts when the bridge's read queue has room for all words of the burst. A write
+    burst starts when the write queue has all words of the burst. Therefore the master inserts no
+    wait states. With an acknowledge in every cycle, a burst of n words takes n + 1 cycles. Every
+    output is a register.
 
     If the bus answers a word by ``err``, ``failed`` is 1 for one cycle, and the word counts as
     transferred. The bus cycle ends, and the remaining words of the burst follow in another bus
