@@ -1,4 +1,4 @@
-"""Classification of the cycles of a run: work of the array, or the cause of an idle cycle."""
+"""Classifies the cycles of a run: work of the multiplier array, or the cause of an idle cycle."""
 
 from amaranth.hdl import Signal
 from amaranth.lib.wiring import In, Out

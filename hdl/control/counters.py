@@ -17,8 +17,8 @@ class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; ``count_NAME`` is added to counter NAME each cycle.
 
     ``widths`` maps each counter's name NAME to the width of the input ``count_NAME`` (bits). The
-    counters are in a memory. A short register per counter collects the increments. One adder adds
-    these registers to the memory in turn, one counter per cycle. A counter in the memory is
+    counters are in a memory. A short register per counter collects the increments. In each cycle,
+    one adder adds one of these registers to its counter in the memory. A counter in the memory is
     complete at most ``max(3, len(widths)) + 3`` cycles after its last increment.
 
     ``hold`` must be 1 during a run. Increments may be nonzero only while ``hold`` is 1 and in the
@@ -26,8 +26,8 @@ class Counters(Component):
     all counters are complete. ``clear`` sets all counters to 0.
 
     ``value`` is the content of the counter that ``index`` selected in the previous cycle, or 0 if
-    it selected no counter. ``places`` lists the counters' indices in the order of ``widths``; the
-    default is 0, 1 and so on.
+    it selected no counter. ``places`` lists the values of ``index`` that select the counters, in
+    the order of ``widths``; the default is 0, 1 and so on.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):

@@ -32,11 +32,13 @@ class CommandQueue(Component):
 
     The queue accepts one word per cycle; a command appears on ``o`` at least ``latency`` cycles
     after its last word has entered on ``i``. Operands that an instruction does not have are
-    undefined. ``busy`` is 1 while the queue has a command or part of a command. If ``depth`` is 3
-    or more, a memory stores all commands except the newest, and the attribute ``stored`` is true;
-    otherwise registers store all commands. If ``parity`` is true, each half of every stored operand
-    and header has a parity bit. If ``o`` offers a command with a wrong parity bit, the output
-    ``wrong`` becomes 1 in the next cycle.
+    undefined. ``busy`` is 1 while the queue has a command or part of a command.
+
+    If ``depth`` is 3 or more, a memory stores all commands except the newest, and the attribute
+    ``stored`` is true; otherwise registers store all commands.
+
+    If ``parity`` is true, each half of every stored operand and header has a parity bit. If ``o``
+    offers a command with a wrong parity bit, the output ``wrong`` becomes 1 in the next cycle.
     """
 
     stages = 0
@@ -283,12 +285,12 @@ _GRANTS = (_DirectGrant, _StagedGrant)
 
 
 class Dispatch(Component):
-    """Queues the commands of each engine; issues each command when its dependency tokens are there.
+    """Queues the commands of each engine; issues a command when its dependency tokens are there.
 
     ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A
     dependency token reports to one engine that another engine has completed a command. The pop mask
-    of a command selects engines; the command is issued when there is a token from each of them, and
-    consumes these tokens.
+    of a command selects engines. The command is issued when its engine has a token from each
+    selected engine, and consumes these tokens.
 
     ``done_NAME`` is 1 in a cycle in which engine NAME completes a command. In this cycle, each
     engine in the mask ``push_NAME`` receives a token. ``idle`` is 1 if no word or command is
@@ -297,8 +299,8 @@ class Dispatch(Component):
     than 255 tokens from one engine to another are unused, ``overflow`` is 1 until ``clear``, and
     the results of the run are invalid.
 
-    In a ``registered`` machine, each queue receives words one cycle later, through a register
-    slice. Commands and ``idle`` are also one cycle later.
+    In a ``registered`` machine, each queue receives words through a register slice. Words, commands
+    and ``idle`` are then one cycle later.
     """
 
     def __init__(self, control: Control):

@@ -41,14 +41,18 @@ class HostRegisters(RunRegisters):
 
     If ``program_en`` is 1, the host writes ``program_data`` to word ``program_addr`` of the program
     memory. If ``register_en`` is 1, the host writes ``register_data`` to the sequencer's register
-    ``register_index`` (R1 to R15). ``start`` is 1 for one cycle when a run begins at
-    program address ``pc``. The input ``count_NAME`` is added to counter NAME in each cycle, and
-    ``start`` clears the counters. ``widths`` maps the name of each counter to the width of its
-    ``count_NAME`` (bits). ``faults``, ``abort``, ``recovered`` and ``irq`` are the ports of
-    :class:`celosia.hdl.control.outcome.Outcome` with these names. STATUS reports the end of a run
-    when the counters are complete, a few cycles after ``busy`` falls. ``largest`` has the value and
-    the column of the largest element that the vector engine found. The host reads the column in the
-    register ARGMAX, the value in ARGMAX_VALUE.
+    ``register_index`` (R1 to R15). ``start`` is 1 for one cycle when a run begins at program
+    address ``pc``.
+
+    The input ``count_NAME`` is added to counter NAME in each cycle, and ``start`` clears the
+    counters. ``widths`` maps the name of each counter to the width of its ``count_NAME`` (bits).
+    STATUS reports the end of a run when the counters are complete, a few cycles after ``busy``
+    falls.
+
+    ``faults``, ``abort``, ``recovered`` and ``irq`` are the ports of
+    :class:`celosia.hdl.control.outcome.Outcome` with these names. ``largest`` has the value and the
+    column of the largest element that the vector engine found. The host reads the column in the
+    register ARGMAX, and the value in ARGMAX_VALUE.
     """
 
     def __init__(self, program_depth: int, widths: Mapping[str, int], *, argmax: bool = False):

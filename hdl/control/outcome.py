@@ -1,4 +1,4 @@
-"""Beginning and end of runs, and the fault or abort that stopped a run."""
+"""Begin and end of runs, and the fault or abort that stops a run."""
 
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -12,19 +12,18 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
 
-    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. This requests
+    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. The write requests
     a run if bit START of ``control`` is 1. The run begins once the input ``recovered`` reports that
     recovery has finished; ``start`` is then 1 for one cycle. The run ends when the input
     ``working`` is 0, which reports that the core has no work left and the counters are complete.
+
     ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host
     aborts the run, the run stops and ``abort`` is 1. ``outside`` is 1 while the program counter is
-    not in the program memory: a requested run then ends with the fault PROGRAM instead of
-    beginning.
+    not in the program memory: a requested run then ends with the fault PROGRAM and never begins.
 
     ``busy`` is 1 from the request of a run to its end, and during recovery. If external memory does
-    not answer, recovery may never finish. The fault SILENCE reports this case: it cancels a run
-    that waits for recovery, and ``busy`` becomes 0 although recovery has not finished. So ``busy``
-    falls after every requested run.
+    not answer, recovery may never finish. The fault SILENCE then cancels a run that waits for
+    recovery, and sets ``busy`` to 0. So ``busy`` falls after every requested run.
 
     Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
     stopped a run. A bit remains 1 until the host clears it by the same bit of ``take``. ``enable``

@@ -31,7 +31,7 @@ class RunRegisters(Component):
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
-        """Connect the component ``outcome`` to this one; return the registers that a host reads.
+        """Connect the component ``outcome`` to these registers; return those that a host reads.
 
         ``outcome`` begins and ends runs. The result is a dictionary from each register's name to
         its value.

@@ -122,11 +122,11 @@ class Sequencer(Component):
     modulo ``2**28``. At most one word is sent per cycle. A control instruction takes one cycle per
     word, and an ENDLOOP one cycle more if the loop's body runs again.
 
-    There are two stages: the first reads a word from memory, reads the operand's register and
-    decodes the word as a header; the second executes the word. In a ``registered`` machine, each
-    word is decoded when the host writes the word, and the result is stored with the word. If the
-    program memory has the protection level ``correct``, a corrected word takes one cycle more
-    (``celosia.hdl.memory.late_ram``).
+    There are two pipeline stages. The first stage reads a word from memory, reads the operand's
+    register, and decodes the word as a header. The second stage executes the word. In a
+    ``registered`` machine, each word is decoded when the host writes the word, and the result is
+    stored with the word. If the program memory has the protection level ``correct``, a corrected
+    word takes one cycle more (``celosia.hdl.memory.late_ram``).
 
     These errors stop the run:
 
