@@ -1,1 +1,1 @@
-"""SPI flash: a reader, and a circuit that sends the power-on image's requests to the host link."""
+"""SPI flash: a reader of bytes, and a circuit that runs the stored power-on image."""

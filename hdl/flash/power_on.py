@@ -1,4 +1,4 @@
-"""Checks and executes the power-on image in the flash: requests to the host link."""
+"""Checks and executes the power-on image: requests to the host link, stored in the flash."""
 
 from amaranth.hdl import Array, Cat, Const, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
@@ -47,7 +47,7 @@ class PowerOn(Component):
     The image is read twice, so that no part of a damaged image is executed. The first pass checks
     the CRC-32 of the whole image. If it is right, the second pass executes the records of the image
     (``celosia.arch.power_on``). ``status`` is the value that the host link has last read from the
-    register STATUS; the record WAIT waits until ``status`` reports the end of a run.
+    register STATUS. The record WAIT waits until ``status`` reports the end of a run.
 
     ``o`` outputs the text of the image's records TEXT and LABEL to the serial line. ``o_read``
     requests bytes from the flash reader, and ``i`` receives the bytes. ``request`` sends requests

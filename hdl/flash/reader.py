@@ -57,18 +57,19 @@ class FlashReader(Component):
     a byte waits on ``o``. ``clock`` is the frequency of the machine's clock (Hz). ``half`` is the
     number of machine cycles in half a period of the flash clock; it is computed from ``clock`` and
     ``chip`` (:class:`celosia.arch.flash.FlashTiming`). A byte takes ``16 * half / lanes`` cycles
-    (one more if ``half`` is 1), and the first byte of a request takes about ``80 * half`` cycles
-    more. After the last byte of a request the flash must be deselected for some time; then the
-    reader accepts the next request.
+    (one more if ``half`` is 1). The first byte of a request takes about ``80 * half`` cycles more.
+    After the last byte of a request the reader deselects the flash for the time that ``chip``
+    requires, and then accepts the next request.
 
-    The reader first sends the commands of :func:`celosia.arch.flash.start_up`. They wake the flash,
-    which an iCE40 leaves in power-down, and end every other mode in which the flash may be. If
-    ``lanes`` is 1, the read command is Fast Read. If ``lanes`` is 4, it is Fast Read Quad Output,
-    which needs the flash's bit QE set. Both are as in the data sheets of W25Q128JV and IS25LP128F.
+    The reader first sends the commands of :func:`celosia.arch.flash.start_up`. These commands wake
+    the flash, which an iCE40 leaves in power-down, and end every other mode in which the flash may
+    be. If ``lanes`` is 1, the read command is Fast Read. If ``lanes`` is 4, it is Fast Read Quad
+    Output, for which the flash's bit QE must be 1. The data sheets of W25Q128JV and IS25LP128F
+    define these commands.
 
     The SPI mode is 0: the flash clock is low when idle, and the flash samples its inputs when the
-    clock rises. The reader samples data lines when the clock falls. The flash also changes them
-    when the clock falls, so a bit has a whole period to travel. Raises :class:`InputError` if
+    clock rises. The flash changes the data lines when the clock falls. The reader samples them at
+    the next fall, so a bit has a whole clock period to arrive. Raises :class:`InputError` if
     ``lanes`` is not 1 or 4.
     """
 
