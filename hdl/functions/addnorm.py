@@ -25,8 +25,9 @@ SCALE_LATENCY = 2
 def input_layout(lanes: int) -> data.StructLayout:
     """Return the layout of an input beat: elements of two rows, ``last`` and ``mask``.
 
-    ``x`` has the elements of the first row, and ``r`` those of the second row. ``mask`` is 1 for
-    elements of the rows, ``last`` in their last beat.
+    ``x`` has one 16-bit element of the first row for each lane, and ``r`` one of the second row. A
+    lane's bit of ``mask`` is 1 if the lane has an element. ``last`` is 1 in the last beat of the
+    two rows.
     """
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"x": elements, "r": elements, "last": 1, "mask": lanes})
@@ -39,18 +40,25 @@ def output_layout(lanes: int) -> data.StructLayout:
 
 
 def sum_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of sums ``s`` of two rows; other fields are as in :func:`input_layout`."""
+    """Return the layout of a beat of 16-bit sums ``s``, one per lane, with ``last`` and ``mask``.
+
+    A sum is that of an element of each of two rows. ``last`` and ``mask`` are as in
+    :func:`input_layout`.
+    """
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width of the product of a row's element and the row's length (bits)."""
+    """Return the width (bits) of a row's element times the row's length."""
     return max_row.bit_length() + 16
 
 
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
-    """Return :func:`sum_layout` with ``scaled`` (elements times row length) in place of ``s``."""
+    """Return the layout of a beat of elements times row length, with ``last`` and ``mask``.
+
+    ``scaled`` has the products; ``last`` and ``mask`` are as in :func:`input_layout`.
+    """
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
 
@@ -59,9 +67,9 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
     """Place a register for the sums of the two rows in ``i``; return its valid bit and its beat.
 
     The valid bit is 1 while the register has a beat, in the layout of :func:`sum_layout`. ``moves``
-    must be 1 in a cycle in which the next circuit accepts this beat. If ``add`` is 1, the sums are
-    ``x + r`` (the rows in ``i``), saturated to 16 bits. If ``add`` is 0, the sums are ``x``. In
-    lanes whose bit of ``mask`` is 0, the sums are 0.
+    must be 1 in each cycle in which the next circuit accepts the register's beat. If ``add`` is 1,
+    the sums are ``x + r`` (the rows in ``i``), saturated to 16 bits. If ``add`` is 0, the sums are
+    ``x``. In lanes whose bit of ``mask`` is 0, the sums are 0.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -79,8 +87,8 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
 class NormalizeLane(Component):
     """Normalize one element: ``((scaled - total) * mantissa) / 2**right``, rounded.
 
-    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total``,
-    ``mantissa`` and ``right`` are the sum and the inverse root of the row
+    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total`` is
+    the sum of the row. ``mantissa`` and ``right`` represent the inverse root of the row's variance
     (:class:`celosia.hdl.functions.row_statistics.RowStatistics`). Latency is ``latency`` cycles,
     throughput one result per cycle. The lane uses two multipliers of at most 17x17 bits.
     """
@@ -103,7 +111,7 @@ class NormalizeLane(Component):
         )
 
     def circuit(self, m):
-        """Place one pipeline stage per operation; a signal's suffix is the stage that writes it."""
+        """Place one pipeline stage per operation; a signal's suffix is the number of its stage."""
         centered = (self.scaled - self.total)[: self._centered_width]
         low_2 = multiply(m, "low", centered[:16], self.mantissa)
         high_2 = multiply(m, "high", centered[16:].as_signed(), self.mantissa)
@@ -123,17 +131,17 @@ class AddNormUnit(Component):
     ``mask`` is 1 for elements of the row, and ``last`` is 1 in the row's last beat. ``n`` is the
     number of elements of the row, from 1 to ``max_row``. If ``add`` is 1, the sum is
     ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. If ``rms`` is 1, the norm is the RMS
-    norm (as if the mean of ``s`` were 0); if ``rms`` is 0, the layer norm. ``eps`` is added to
-    ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first
+    norm (as if the mean of ``s`` were 0); if ``rms`` is 0, it is the layer norm. ``eps`` is added
+    to ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first
     accepted input beat to the last output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
     ``last``. ``o_sum`` outputs the elements of ``s``, which are 0 where the mask is 0. ``o``
     outputs the normalized elements ``value`` (32 bits, 16 fraction bits), which are undefined where
     the mask is 0. Both streams equal ``celosia.sim.norm.normalize`` bit for bit. ``n**2`` times the
-    variance is exact, and its inverse root has 17 bits. A normalized element is rounded to nearest,
-    ties up; its magnitude is at most the root of ``n``. If variance and ``eps`` are 0, all
-    normalized elements are 0.
+    variance is computed exactly, and its inverse root has 17 bits. A normalized element is rounded
+    to nearest, ties up; its magnitude is at most the square root of ``n``. If variance and ``eps``
+    are 0, all normalized elements are 0.
 
     Throughput is one beat per cycle on all streams, for rows of any length. The first normalized
     beat of a row appears ``latency`` cycles after the row's last input beat. If ``o_sum`` stalls,

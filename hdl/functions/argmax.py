@@ -26,7 +26,7 @@ class ArgmaxUnit(Component):
     1, ``i`` has a beat of ``count`` elements: lane 0 has the element of column ``column``, and the
     next lanes those of the next columns. The beats of a row arrive in ascending order of columns,
     at most one per cycle. ``fresh`` must be 1 in the first beat of a row, and discards the result
-    of the previous row. ``o`` is the result for all beats of the row that entered at least
+    of the previous row. ``o`` is the result for those beats of the row that entered at least
     ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not positive.
     """
 

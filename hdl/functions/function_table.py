@@ -95,10 +95,10 @@ class FunctionTable(Component):
 
     Each lane has a copy of all tables. A table has the values of an 8-bit function, or coefficients
     of a piecewise polynomial. If the input ``polynomial`` is 0, ``value[lane]`` is byte
-    ``index[lane] + 128`` of table ``slot``, after ``TABLE_LATENCY`` cycles with ``en`` at 1. If
+    ``index[lane] + 128`` of table ``slot``, with a latency of ``TABLE_LATENCY`` cycles. If
     ``polynomial`` is 1, ``result[lane]`` is the polynomial's value at the 16-bit ``index[lane]``
-    (equation (17) of docs/numerics.md), clamped to ``operand_width`` signed bits. It follows after
-    ``latency`` cycles with ``en`` at 1. All registers hold while ``en`` is 0.
+    (equation (17) of docs/numerics.md), clamped to ``operand_width`` signed bits. Its latency is
+    ``latency`` cycles. Only cycles with ``en`` at 1 count; all registers hold while ``en`` is 0.
 
     The port ``write`` writes a byte of a table to all copies. In the cycle of the write, a read of
     the same aligned 8 bytes is undefined. ``level`` is the protection level of the memories:

@@ -32,7 +32,7 @@ class RotaryUnit(Component):
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per cycle with ``en`` at 1.
     All registers hold while ``en`` is 0. Each pair of lanes needs only three multipliers of at most
-    17x17 bits. The reason is that the cosine times the sum of both elements is part of both results
+    17x17 bits, because both results use the product of the cosine and the sum of both elements
     (Gauss). Raises :class:`InputError` if ``lanes`` is not positive and even, or if
     ``operand_width`` is not from 2 to 16 bits.
     """

@@ -29,9 +29,9 @@ def probability_layout(lanes: int) -> data.StructLayout:
 class DivideLane(Component):
     """One lane of :class:`RowDivide`: multiplies a weight by the reciprocal of the row's sum.
 
-    The weight is ``mantissa * 2**(-16 - shift)``, the reciprocal ``inverse * 2**(-16 - scale)``.
-    The product ``p`` is rounded to the nearest multiple of 2**-24. Latency is ``DIVIDE_LATENCY``
-    cycles, throughput one result per cycle.
+    The weight is ``mantissa * 2**(-16 - shift)``, and the reciprocal is
+    ``inverse * 2**(-16 - scale)``. The product ``p`` is rounded to the nearest multiple of 2**-24.
+    Latency is ``DIVIDE_LATENCY`` cycles, throughput one result per cycle.
     """
 
     def __init__(self, scale_width: int):

@@ -33,12 +33,12 @@ class RowFactors(Component):
 
     The input stream ``i``, ``n``, ``add`` and ``eps`` are those of
     :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` at 1. The output streams
-    ``o_sum`` and ``o`` have the same elements, those of the sum ``s``; in ``o`` they are 32-bit
-    integers. Each output stream has a beat for each input beat, in input order, with the same
-    ``mask`` and ``last``. A beat leaves both streams in the same cycle, at least one cycle after it
-    entered. ``factor`` outputs a row's factor ``latency`` cycles after the row's last beat has
-    left. Factors equal those of ``celosia.sim.norm.row_factors`` bit for bit; only ``right`` may
-    differ if ``mantissa`` is 0. Throughput is one beat per cycle.
+    ``o_sum`` and ``o`` both have the elements of the sum ``s``; in ``o`` they are 32-bit integers.
+    Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
+    ``last``. A beat leaves both streams in the same cycle, at least one cycle after it entered.
+    ``factor`` outputs a row's factor, ``mantissa / 2**right``, ``latency`` cycles after the row's
+    last beat has left. Factors equal those of ``celosia.sim.norm.row_factors`` bit for bit; only
+    ``right`` may differ if ``mantissa`` is 0. Throughput is one beat per cycle.
     """
 
     i: stream.Interface

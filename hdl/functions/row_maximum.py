@@ -51,9 +51,9 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 
 
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
-    """Return the history of ``strobe``: bit i is its value i + 1 cycles ago.
+    """Return the history of the bit ``strobe``: bit i of the result is its value i + 1 cycles ago.
 
-    The word has ``cycles`` bits. A reset clears it.
+    The result has ``cycles`` bits. A reset clears all of them.
     """
     history = Signal(cycles)
     m.d.sync += history.eq(Cat(strobe, history))
@@ -67,7 +67,7 @@ def _larger(a: Value, b: Value) -> Value:
 class RowMaximum(Component):
     """Outputs each beat of a row together with the largest score of the row.
 
-    Only columns whose bit of ``mask`` is 1 count. If a row has no such column, its maximum is
+    Only columns whose bit of ``mask`` is 1 count. If a row has no such column, the row's maximum is
     -32,768. Latency from the last input beat of a row to the first output beat is
     ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. If ``factors`` is not 0, each
     beat on ``i`` also has ``number``, the index at which the row's factor will be stored

@@ -63,10 +63,10 @@ class WeightLanes:
         ``mantissa * 2**(-16 - shift)``; it is 0 in the columns whose bit of ``mask`` is 0. ``row``
         has the reciprocal of the row's sum: ``inverse * 2**(-16 - scale)``.
 
-        Returns a tuple of four. The first is a list with the weight of each lane, truncated to
-        Q1.28; it is valid one cycle later than ``weights``. The others are single bits. The second
-        is 1 when ``weights`` has a beat, the third when this is the last beat of a row, and the
-        fourth when ``row`` has a result.
+        Returns a list and three bits. The list has the weight of each lane, truncated to Q1.28; it
+        is valid one cycle later than ``weights``. The first bit is 1 when ``weights`` has a beat.
+        The second bit is 1 when this beat is the last of a row. The third bit is 1 when ``row`` has
+        a result.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -109,7 +109,7 @@ class WeightLanes:
 
 
 class RowWeights(Component):
-    """Turns a row's scores into weights, and outputs each weight with the reciprocal of their sum.
+    """Turns a row's scores into exponentials (weights); outputs them with their sum's reciprocal.
 
     Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from the last
     input beat of a row to the first output beat is
@@ -141,7 +141,7 @@ class RowWeights(Component):
         )
 
     def circuit(self, m):
-        """Place the pipeline, and a queue that delays weights until their sum is known."""
+        """Place the pipeline, and a queue that delays weights until their reciprocal is known."""
         m.submodules.queue = queue = self.queue
         beat = self.i.payload.beat
         accepted = self.i.valid & self.i.ready
@@ -165,11 +165,11 @@ class DeferredWeights(Component):
 
     The weights are not divided by their sum. A later command multiplies the attention results of
     the row by the reciprocal, which is called the row's factor (equation (23) of docs/numerics.md).
-    ``o`` has weights in unsigned Q0.24, truncated, in the layout of probabilities. The largest
-    weight of a row is ``2**24``. The port ``factor`` outputs a row's factor and ``number``, the
-    index (below ``factors``) at which the factor is stored; ``number`` is copied from the row's
-    last beat on ``i``. Latency is ``latency`` cycles from an input beat to its output beat,
-    throughput one beat per cycle.
+    ``o`` outputs the weights in unsigned Q0.24, truncated, in the layout of probabilities. The
+    largest weight of a row is ``2**24``, which stands for 1. The port ``factor`` outputs a row's
+    factor and ``number``, the index (below ``factors``) at which the factor is stored; ``number``
+    is copied from the row's last beat on ``i``. Latency is ``latency`` cycles from an input beat to
+    its output beat, throughput one beat per cycle.
     """
 
     i: stream.Interface

@@ -22,7 +22,7 @@ class SoftmaxUnit(Component):
     scores ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` (1
     in the row's last beat). ``o`` outputs a beat for each input beat: the probabilities ``p`` in
     unsigned Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Columns whose bit of ``mask``
-    is 0 have probability 0, even if all bits of the row are 0. Results equal
+    is 0 have probability 0, even if the mask is 0 for the whole row. Results equal
     :func:`celosia.sim.softmax.softmax` bit for bit. They differ from float64 by at most ``2**-15``
     for rows of up to 512 elements.
 
@@ -86,7 +86,7 @@ class SoftmaxUnit(Component):
     def rows(self, beats: int) -> int:
         """Return how many more cycles a row of ``beats`` beats takes than a row of one beat.
 
-        The cycles of a row are counted from its last input beat to its last result.
+        The cycles of a row are counted from its last input beat to its last output beat.
         """
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
