@@ -21,8 +21,9 @@ class Link(Component):
     The link drives an accelerator's host port (``host``) and, while ``owns`` is 1, external memory
     (``mem_read``, ``mem_write``). ``status`` is the last value that the link has read from the
     register STATUS. If no byte of a request arrives for ``timeout`` cycles, the request is dropped
-    and answered as corrupt. The parts are :class:`RequestReceiver`, :class:`LinkExecutor` and
-    :class:`celosia.hdl.link.answer.AnswerSender`; docs/protocol.md describes the frames.
+    and answered as corrupt. The link consists of a :class:`RequestReceiver`, a
+    :class:`LinkExecutor` and an :class:`celosia.hdl.link.answer.AnswerSender`. docs/protocol.md
+    describes the frames.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity, timeout: int):

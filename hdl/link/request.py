@@ -28,10 +28,10 @@ class RequestReceiver(Component):
     read until the request is accepted: ``payload_data`` is the byte at ``payload_addr`` of the
     previous cycle. The field ``corrupt`` of a request is 1 if its CRC or the stop bit of a byte is
     wrong, or its payload is longer than ``payload_bytes``. It is also 1 if the bytes of the request
-    pause for ``timeout`` cycles. Such a request is offered only after ``timeout`` cycles without a
-    byte, so that remaining bytes are never taken for another request. Bytes before a sync byte, and
-    bytes that arrive while a request is offered, are ignored. Raises :class:`InputError` if
-    ``payload_bytes`` is not a power of two from 32 to 32768.
+    pause for ``timeout`` cycles. A corrupt request is offered only after ``timeout`` cycles without
+    a byte, so that its remaining bytes are never taken for another request. Bytes before a sync
+    byte, and bytes that arrive while a request is offered, are ignored. Raises :class:`InputError`
+    if ``payload_bytes`` is not a power of two from 32 to 32768.
     """
 
     def __init__(self, payload_bytes: int, timeout: int):

@@ -26,14 +26,14 @@ class SpiPeripheral(Component):
     = 0 of Motorola's SPI Block Guide V03.06. ``sck``, ``cs_n`` and ``copi`` may change at any time;
     they pass two synchronizing registers. The host must give ``sck`` a period of at least
     ``CYCLES`` cycles. It must set ``cs_n`` to 0 at least half a period before ``sck`` rises for the
-    first time. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. It is driven even if
-    ``cs_n`` is high, so the peripheral must be alone on its line.
+    first time. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. The peripheral drives
+    ``cipo`` even if ``cs_n`` is high, so no other device may drive this line.
 
     In eight periods of ``sck`` the peripheral receives a byte, which ``o`` then outputs, and sends
-    a byte of ``i``. It sends ``FILL`` if ``i`` has no byte when the peripheral begins to send.
-    While ``cs_n`` is high no bit is received. If ``cs_n`` rises within a byte, the received part is
-    output with ``broken`` at 1, and the byte being sent is lost. The next byte, which ``i`` still
-    offers, is not lost.
+    a byte of ``i``. If ``i`` has no byte when the peripheral begins to send, it sends the byte
+    ``FILL``. While ``cs_n`` is high no bit is received. If ``cs_n`` rises within a byte, the
+    received part is output with ``broken`` at 1, and the byte being sent is lost. A byte that ``i``
+    still offers is not lost.
     """
 
     sck: In(1)
