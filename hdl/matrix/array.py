@@ -1,4 +1,4 @@
-"""Ports and parameters of both kinds of multiplier array, systolic array and adder trees."""
+"""Ports and data layouts of both kinds of multiplier array: systolic array and adder trees."""
 
 from typing import Any
 
@@ -39,17 +39,20 @@ def array_members(config: MatrixConfig) -> dict[str, Any]:
 
 
 def gated_width(config: MatrixConfig) -> int:
-    """Return the width of the output ``zeros`` (bits), 0 if ``operand_gating`` is false."""
+    """Return the width (bits) of the number of zero activations in a vector.
+
+    It is the width of the array's output ``zeros``, 0 if ``operand_gating`` is false.
+    """
     return config.array.operand_gating * config.array.rows.bit_length()
 
 
 def activation_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a vector of activations, and of fields that select the weights to use.
+    """Return the layout of a vector of activations with the fields that select its weights.
 
-    ``a`` has one activation for each row of the array. ``slot`` is the number of the weight slot to
-    use. ``part`` selects a group of bits of each weight; the activations are multiplied by these
-    bits only. If the configuration has ``sleep``, ``n`` is the number of columns that compute a
-    sum; the other columns are disabled.
+    ``a`` has one activation for each row of the array. ``slot`` is the number of a weight slot,
+    which stores one tile of weights. ``part`` selects a group of bits of each weight; the
+    activations are multiplied by these bits only. If the configuration has ``sleep``, ``n`` is the
+    number of columns that compute a sum; the other columns are disabled.
     """
     return data.StructLayout(
         {
@@ -63,10 +66,10 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 def slot_layout(config: MatrixConfig) -> Any:
-    """Return the shape of the field ``slot``, the number of a weight slot (stores one weight tile).
+    """Return the shape of the field ``slot``, which has the number of a weight slot.
 
-    If the array's columns are far apart on the device (:func:`is_far`), the field has a copy of the
-    number for each column.
+    A weight slot stores one weight tile. If the array's columns are far apart on the device
+    (:func:`is_far`), the field has a copy of the number for each column.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -79,9 +82,9 @@ NEAR_COLUMNS = 2
 def is_far(config: MatrixConfig) -> bool:
     """Return whether the columns of a configuration's array are far apart on a device.
 
-    It is true for adder trees in ``registered`` machines (more registers, for faster clocks) if
-    each column has a weight memory. A value for all columns is then held in several registers, each
-    for one or more columns.
+    The result is true for adder trees in ``registered`` machines (more registers, for faster
+    clocks) if each column has a weight memory. A value for all columns then has several registers,
+    each for one or more columns.
     """
     return (
         config.array.kind == "tree"
@@ -132,11 +135,11 @@ def part_member(config: MatrixConfig) -> dict[str, Any]:
 
 
 def weight_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of one line (row or column) of a weight tile on its way into the array.
+    """Return the layout of a line of weights, which is written to one weight slot of the array.
 
-    ``data`` has the weights. ``slot`` is the number of the weight slot (storage for one tile) to
-    write. ``index`` is the number of the line in the tile. The line is a column of the tile if
-    ``column`` is 1, and a row if ``column`` is 0.
+    A weight slot stores one tile. ``data`` has the weights of one line of the tile: a column if
+    ``column`` is 1, a row if ``column`` is 0. ``slot`` is the number of the slot, and ``index`` the
+    number of the line in the tile.
 
     If columns are far apart on the device (:func:`is_far`), the layout has two more fields.
     ``strobe`` has one mask per column, with one bit per row: a bit is 1 if the line writes the row.
@@ -164,7 +167,7 @@ def sum_layout(config: MatrixConfig) -> data.ArrayLayout:
 
 
 def sum_width(config: MatrixConfig, products: int) -> int:
-    """Return the width of the sum of ``products`` products of operands (bits)."""
+    """Return the width (bits) of the sum of ``products`` products of an activation and a weight."""
     largest = weight = (
         (1 << config.array.operand_width) - 1 if config.array.zero_points else -config.operand_min
     )
@@ -179,8 +182,8 @@ def enter(
     """Drive ``operands`` with ``elements`` minus the zero point ``zero``, one cycle later.
 
     Operands from index ``count`` on are 0. An element has ``operand_width`` bits, or one bit more
-    in machines for INT16 (:mod:`celosia.hdl.matrix.wide`). The delay is a register after the
-    subtraction. In a ``registered`` systolic array the register is before the subtraction.
+    in machines for INT16 (:mod:`celosia.hdl.matrix.wide`). The register that causes the delay is
+    after the subtraction, or before it in a ``registered`` systolic array.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

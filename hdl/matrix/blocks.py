@@ -19,10 +19,9 @@ class BlockEncoder(Component):
     Equation (22) of docs/formats.md defines the format. In a cycle with ``first`` at 1,
     ``elements`` are the first row. In a later cycle with ``second`` at 1, ``elements`` are the
     second row. Both rows have ``count`` valid elements. From the cycle after ``second`` on, ``o``
-    has one byte per column: the mantissa of the first row in the low half, the second row's in the
-    high half. The caller must supply the first row on ``held`` while the caller reads ``o``.
-    ``exponent`` is the shared exponent minus 1. Bytes of ``o`` from index ``count`` on are
-    undefined.
+    has one byte per column. The low half of the byte is the mantissa of the first row, and the high
+    half that of the second row. The first row must be on ``held`` while ``o`` is read. ``exponent``
+    is the shared exponent minus 1. Bytes of ``o`` from index ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):
@@ -68,7 +67,7 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: MatrixConfig) -> list[int]:
-    """Return a list: for each column, the number of exponent bits that its memory stores per row.
+    """Return how many bits of a row's exponent the memory of each column stores, as a list.
 
     The bits of a row's exponent are divided among the memories of the columns; the first columns
     store the lowest bits.

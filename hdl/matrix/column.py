@@ -34,20 +34,20 @@ class ElementColumn(Component):
     and the outputs to the right neighbour. ``a_i`` are the activations. ``slot_i`` selects the
     weight of each product: an element stores one weight per slot. If the configuration has
     ``operand_gating``, a bit of ``live_i`` is 0 if the row's activation is zero. The product of row
-    r is added one cycle after the product of row r - 1. The sum after row r has as many bits as the
-    sum of r + 1 products needs.
+    r is added one cycle after the product of row r - 1. The partial sum of rows 0 to r has the
+    width that r + 1 products need.
 
     Weights are written by rows or by columns. If ``row_strobe_i[r]`` is 1, the element of row r
     writes ``column_data`` to its slot ``row_slot_i[r]``. If ``b_transpose`` is true,
     ``column_strobe_i`` moves down by one row per cycle. Each element that the strobe reaches writes
     ``row_data`` of its row to slot ``column_slot_i``.
 
-    If two columns share multipliers, the right column (``side`` is ``right``) has them. The left
-    column outputs weights on ``beside`` and receives products on ``product``, one entry per row
-    each. If ``pass_width`` is below 8, ``part_i`` selects the group of weight bits to multiply. If
-    ``sleep`` is true, the bit ``awake_i`` moves down the column with the activations; at 0, the
-    activation registers hold. :class:`celosia.hdl.matrix.element.ProcessingElement` describes the
-    signals.
+    If two columns share multipliers, the multipliers are in the right column (``side`` is
+    ``right``). The left column outputs its weights on ``beside`` and receives its products on
+    ``product``; both ports have one entry per row. If ``pass_width`` is below 8, ``part_i`` selects
+    the group of weight bits to multiply. If ``sleep`` is true, the bit ``awake_i`` moves down the
+    column with the activations; if it is 0, the activation registers hold.
+    :class:`celosia.hdl.matrix.element.ProcessingElement` describes the signals.
     """
 
     def __init__(self, config: MatrixConfig, side: str = ""):

@@ -32,14 +32,15 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
 
 
 class DecodeSteps(Component):
-    """Generates the decoder's control signals for the tiles in the same columns of a matrix.
+    """Generates the control signals with which a decoder decodes the tiles of a weight matrix.
 
-    ``step`` has the control signals of the current step (:func:`step_layout`). The input ``format``
-    is the number of the weight format, 0 for INT8. The input ``grouped`` is 1 if the weights have
-    scales. ``reads`` is 1 if the current step reads a row of bytes from memory. ``scales`` is 1 if
-    this row has scales. If the input ``advance`` is 1, the next step follows in the next cycle.
-    With ``advance``, ``tile`` must be 1 in a tile's last step, and ``restart`` too if the tile is
-    the last in its columns of the matrix.
+    The tiles in the same columns of the matrix are decoded one after another. ``step`` has the
+    control signals of the current step (:func:`step_layout`). The input ``format`` is the number of
+    the weight format, 0 for INT8. The input ``grouped`` is 1 if the weights have scales. ``reads``
+    is 1 if the current step reads a row of bytes from memory. ``scales`` is 1 if this row has
+    scales. If the input ``advance`` is 1, the next step follows in the next cycle. Together with
+    ``advance``, ``tile`` must be 1 in the last step of a tile. ``restart`` must then also be 1 if
+    the tile is the last one in its columns of the matrix.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):
@@ -102,11 +103,12 @@ class DecodeSteps(Component):
 class WeightDecoder(Component):
     """Decodes one row of ``bytes`` per cycle into the line of weights ``o``, one cycle later.
 
-    ``step`` (:func:`step_layout`) controls the decoding. If ``step.fetch`` is 0, only bits that
-    remain from earlier rows are decoded; if ``step.format`` is 0, bytes pass unchanged. Only the
-    first ``cols`` bytes of a row are decoded; further bytes always pass unchanged. If weight slots
-    store scales, ``scales`` outputs the scales that belong to ``o``. Equations (11) and (12) of
-    docs/formats.md define codes and scales; a product with a scale is taken modulo 2**8.
+    ``step`` (:func:`step_layout`) controls the decoding. If ``step.fetch`` is 0, ``bytes`` is not
+    used: only bits that remain from earlier rows are decoded. If ``step.format`` is 0, bytes pass
+    unchanged. Only the first ``cols`` bytes of a row are decoded; further bytes always pass
+    unchanged. If weight slots store scales, the output ``scales`` has the scale of each column of
+    ``o``. Equations (11) and (12) of docs/formats.md define codes and scales; a product with a
+    scale is taken modulo 2**8.
     """
 
     def __init__(self, config: MatrixConfig):

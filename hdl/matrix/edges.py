@@ -1,4 +1,4 @@
-"""The edges of the systolic array: they delay the elements of a vector by different times."""
+"""Delay registers at the edges of the systolic array, with another delay for each row or column."""
 
 from collections.abc import Sequence
 
@@ -61,10 +61,11 @@ class ActivationEdge(Component):
 class SleepEdge(Component):
     """The array's upper edge in a configuration with ``sleep``: disables unused columns.
 
-    A vector with ``valid`` at 1 enables the first ``n`` columns: for each of these columns c, bit c
-    of ``o`` becomes 1 after ``c + 1`` cycles. Disabled columns hold their registers, which saves
-    power. If ``together[c]`` is true, column c is the right column of a pair that shares
-    multipliers. It is then enabled whenever column c - 1 is enabled.
+    A vector enters in a cycle with ``valid`` at 1, and uses columns 0 to ``n - 1``. For each used
+    column c, bit c of ``o`` is 1 after ``c + 1`` cycles and enables the column. The registers of a
+    disabled column hold, which saves power. If ``together[c]`` is true, column c is the right
+    column of a pair that shares multipliers. The right column is then enabled whenever column c - 1
+    is enabled.
     """
 
     def __init__(self, *, together: Sequence[bool]):
@@ -82,8 +83,8 @@ class WeightEdge(Component):
 
     If a line arrives with ``en`` at 1, row ``index`` receives a strobe at the left edge one cycle
     later. The strobe moves by one column per cycle, so column c receives its element of the line c
-    cycles later. If ``column`` is 1, the line is a column of weights, and rows and columns are
-    exchanged in this description.
+    cycles later. If ``column`` is 1, the line is a column of weights: the strobe enters column
+    ``index`` at the upper edge, and moves by one row per cycle.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -121,11 +122,10 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays the sums of a vector so that all columns leave in one cycle.
 
-    ``late[c]`` is the additional latency of column c in cycles. The sum of column c arrives in
-    cycle ``c + late[c]``, if a sum of column 0 without additional latency arrives in cycle 0. All
-    sums of the vector leave in cycle ``cols - 1``; none may arrive later. ``o_valid`` is ``valid``
-    delayed by ``latency``, the number of cycles from activations at the left edge to their sums on
-    ``o``.
+    The sum of column c arrives in cycle ``c + late[c]``; ``late[c]`` is the additional latency of
+    the column in cycles. All sums of the vector leave in cycle ``cols - 1``, and no sum may arrive
+    later. ``o_valid`` is ``valid`` delayed by ``latency``, the number of cycles from activations at
+    the left edge to their sums on ``o``.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

@@ -22,9 +22,10 @@ def weight_registers(
     data: Value,
     slot: ValueLike,
 ) -> Value:
-    """Place registers for the weights of ``depth`` slots, and return the weight in ``slot``.
+    """Place registers for ``depth`` weights, one per slot; return the weight of slot ``slot``.
 
-    ``write_en`` writes ``data`` to ``write_slot``; the returned value changes in the next cycle.
+    In a cycle with ``write_en`` at 1, ``data`` is written to slot ``write_slot``; the returned
+    value changes in the next cycle.
     """
     held = [Signal(len(data), name=f"{name}_{index}") for index in range(depth)]
     for index, weight in enumerate(held):
@@ -38,17 +39,17 @@ def weight_registers(
 class ProcessingElement(Component):
     """Multiplies a passing activation by a stored weight, and adds the sum of the element above.
 
-    The activation ``a_i`` and the slot of its weight ``slot_i`` leave to the right one cycle later.
-    The product is added to the value that ``sum_i`` has three cycles after ``a_i`` arrived. The
-    result leaves below as ``sum_o`` one cycle after this addition. So there are four registers in
-    series; the two inner ones belong to a hardware multiplier. A ``sum_i_width`` of 0 stands for
-    the top row, which has no ``sum_i``.
+    The activation ``a_i``, and the number ``slot_i`` of the slot with its weight, leave to the
+    right one cycle later. The product is added to the value that ``sum_i`` has three cycles after
+    ``a_i`` arrived. The result leaves below as ``sum_o`` one cycle after this addition. So there
+    are four registers in series, and the second and third belong to a hardware multiplier. If
+    ``sum_i_width`` is 0, the element is in the top row and has no ``sum_i``.
 
     ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right one cycle
     later. If ``transpose`` is true, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i``
-    and leaves below one cycle later. These strobes are never 1 in the same cycle. Activations that
-    arrive after the write use the new weight, earlier activations the old weight. No activation
-    that uses the slot may arrive in the cycle of the write.
+    and leaves below one cycle later. The two strobes are never 1 in the same cycle. Activations
+    that arrive after the write use the new weight, and earlier activations the old weight. No
+    activation that uses the slot may arrive in the cycle of the write.
 
     If ``gating`` is true, each activation and each weight has a bit ``live``, which is 0 if the
     operand is zero. If the activation or the weight is zero, the multiplier's input registers keep
@@ -60,9 +61,9 @@ class ProcessingElement(Component):
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
     multiplier. Its weight leaves to the right on ``beside`` one cycle later, together with the
-    activation. The right element returns the ``product``, so the left element's sums are one cycle
-    later than without sharing. The element with ``side`` ``right`` receives that weight and
-    computes both products. If ``side`` is "", the element shares no multiplier.
+    activation. The element with ``side`` ``right`` receives this weight, computes both products,
+    and returns the left element's product on ``product``. The left element's sums are therefore one
+    cycle later than without sharing. If ``side`` is "", the element shares no multiplier.
 
     If ``pass_width`` is below 8, an activation is multiplied by only one part of its weight, a
     group of ``pass_width`` bits. ``part_i`` selects the part, and moves to the right along with the

@@ -14,7 +14,7 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):
-    """Subtracts the zero point from activations, and clears those in rows that a tile does not use.
+    """Subtracts the zero point from activations, and clears activations of rows that a tile lacks.
 
     ``elements`` are the activations of a vector, and ``note`` has its control fields
     (:func:`celosia.hdl.matrix.streamer.vector_layout`). One cycle later, ``o`` is the vector for

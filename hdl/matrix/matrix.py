@@ -25,12 +25,13 @@ class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
     A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), tile
-    by tile of B. If its weights are loaded and port ``a`` accepts a request in every cycle, a tile
-    takes m cycles. If ``pass_width`` splits weights into parts, each row of A takes one cycle for
-    each part. While one tile computes, the weights of the next tile are loaded, even if it belongs
-    to the next command. The load takes one cycle for each of the tile's L lines (rows, or columns
-    if transposed). Therefore a tile takes ``max(m, L)`` cycles. Weights that an earlier PRELOAD
-    loaded need no time. Port ``b`` must deliver the lines of a tile without a pause.
+    by tile of B. If the tile's weights are loaded and port ``a`` accepts a request in every cycle,
+    a tile takes m cycles. If ``pass_width`` splits weights into parts, each row of A takes one
+    cycle for each part. While one tile is multiplied, the weights of the next tile are loaded, even
+    if the next tile belongs to the next command. The load takes one cycle for each of the tile's L
+    lines (rows, or columns if transposed). Therefore a tile takes ``max(m, L)`` cycles. Weights
+    that an earlier PRELOAD loaded need no time. Port ``b`` must deliver the lines of a tile without
+    a pause.
 
     PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. If two
     lines are packed into one line of a slot, they take two or three cycles
@@ -48,13 +49,14 @@ class MatrixEngine(Component):
     accumulated sum.
 
     A drain (read of the accumulators) reads complete sums if it waits for the command's dependency
-    token, or starts at least ``dispatch_cycles`` cycles after ``status.done``. ``status.stall`` is
-    1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which the scratchpad accepts
-    the request for a row of A. Some cycles later, ``macs`` is the number of the row's products in
-    array rows and columns that the tile uses. One cycle after ``macs``, ``gated`` is the number of
-    zero activations in the used rows. ``refused`` is 1 if the next row of A waits because the
-    scratchpad does not accept a request. ``filling`` is 1 while the accepted commands have rows to
-    request.
+    token, or starts at least ``dispatch_cycles`` cycles after ``status.done``.
+
+    ``status.stall`` is 1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which
+    the scratchpad accepts the request for a row of A. Some cycles later, ``macs`` is the number of
+    the row's products in array rows and columns that the tile uses. One cycle after ``macs``,
+    ``gated`` is the number of zero activations in the used rows. ``refused`` is 1 if the next row
+    of A waits because the scratchpad does not accept a request. ``filling`` is 1 while the accepted
+    commands have rows to request.
     """
 
     def __init__(self, config: MatrixConfig):

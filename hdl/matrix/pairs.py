@@ -1,4 +1,4 @@
-"""Pairs of neighbours in the array that share multipliers."""
+"""Ports and multiplication of two adjacent columns or elements that share multipliers."""
 
 from typing import Any
 
@@ -11,9 +11,10 @@ from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 def pair_members(side: str, beside: Any, product: Any) -> dict[str, Any]:
     """Return the ports between two neighbours that share the right neighbour's multipliers.
 
-    ``side`` is that of the neighbour with these ports, ``left`` or ``right``. If it is "", there is
-    no pair, and the dictionary is empty. The left neighbour outputs its weight on ``beside``, and
-    receives its product on ``product``; the arguments are the shapes of these ports.
+    The result is a dictionary from name to port, for the neighbour on side ``side``: ``left`` or
+    ``right``. If ``side`` is "", there is no pair, and the dictionary is empty. The left neighbour
+    outputs its weight on ``beside``, and receives its product on ``product``. The arguments
+    ``beside`` and ``product`` are the shapes of these ports.
     """
     if not side:
         return {}
@@ -30,9 +31,9 @@ def multiply_weight(
 ) -> Value:
     """Connect a multiplier to an activation and a weight, and return their product.
 
-    The weight is the low ``b_width`` bits of ``weight``. ``pair`` has the ports ``beside`` and
-    ``product`` of a right neighbour, which multiplies ``a`` by the left neighbour's weight as well;
-    otherwise it is None.
+    The activation is ``a``, and the weight is the low ``b_width`` bits of ``weight``. If the
+    multiplier also multiplies ``a`` by the left neighbour's weight, ``pair`` is the pair of ports
+    ``beside`` (that weight) and ``product`` (its product). Otherwise ``pair`` is None.
     """
     m.d.comb += multiplier.a.eq(a)
     own = weight[: multiplier.b_width]

@@ -1,4 +1,4 @@
-"""Parts (groups of bits) of weights, multiplied in turn: equation (14) of docs/formats.md."""
+"""Multiplication by parts of weights (groups of bits): equation (14) of docs/formats.md."""
 
 from amaranth.hdl import Cat, Const, Mux, Value, ValueLike, signed
 from amaranth.lib import data
@@ -40,10 +40,11 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a sum of products with one part of the weights, shifted to the part's bit position.
+    """Return ``total``, a sum of products with a part of each weight, at the part's bit position.
 
-    The sum is not shifted if ``part.alone`` is 1: the part is then one of two 4-bit weights in a
-    byte.
+    The part has ``width`` bits, and ``part.place`` is its number (:func:`part_layout`): the sum is
+    shifted left by the number of lower weight bits. The sum is not shifted if ``part.alone`` is 1:
+    the part is then a whole 4-bit weight.
     """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place
@@ -53,8 +54,8 @@ def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False)
 class PartAdder(Component):
     """Multiplies ``a`` by ``b`` (-1, 0 or 1); the product is ``p + carry``, two cycles later.
 
-    The unit itself has no adder: the adder of the products must add ``p`` and ``carry``
-    (:func:`add_carry`).
+    The unit itself has no adder: the circuit that sums the products must add both ``p`` and
+    ``carry`` (:func:`add_carry`).
     """
 
     def __init__(self, width: int):

@@ -16,8 +16,8 @@ IN_FLIGHT_WIDTH = 9
 class Retirement(Component):
     """Delays accumulator addresses until the sums leave the array, and reports finished commands.
 
-    ``acc_addr`` is ``i_addr`` delayed by ``latency`` cycles. ``settle`` is the number of cycles
-    after which an accumulated sum can be read.
+    ``acc_addr`` is the address ``i_addr`` delayed by ``latency`` cycles. ``settle`` is the number
+    of cycles after which an accumulated sum can be read.
 
     ``last`` must be 1 with the last vector of a command, and ``push`` must then be the mask of the
     engines that receive a dependency token. ``status.done`` is 1 ``latency + settle - dispatch``
@@ -27,8 +27,10 @@ class Retirement(Component):
     The engine drives the other inputs. ``offered`` is 1 while a command waits in the queue.
     ``taken`` is 1 in the cycle in which the engine accepts a command. ``waiting`` is 1 while the
     scratchpad delays a request, and drives ``status.stall``. ``named`` is 1 while the weight
-    fetcher has a tile. ``status.busy`` is 1 while a command waits or is not done. ``working`` is 1
-    from a command's first tile until the last sum of all accepted commands is accumulated.
+    fetcher has a tile.
+
+    ``status.busy`` is 1 while a command waits in the queue or is not done. ``working`` is 1 from a
+    command's first tile until the last sum of all accepted commands is accumulated.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

@@ -1,4 +1,4 @@
-"""Protection of weight slots that products in flight still need."""
+"""Delays the load of a weight slot until no product in flight needs the slot's old weights."""
 
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -13,22 +13,25 @@ REGISTERED_AHEAD = 2
 
 
 class SlotGuard(Component):
-    """Delays new weights for a weight slot (storage for one tile) until the last use of the old.
+    """Delays the load of a weight slot (storage for one tile) until its old weights are not needed.
 
     ``free`` is 1 if the load of a tile into slot ``slot`` may begin with the request of line
     ``line``. ``hold`` is 1 in the cycle in which a tile in slot ``slot`` is sent to the streamer,
-    which reads its activations. ``freed`` is 1 in the cycle in which the last activations of the
-    oldest tile are requested; this may be the cycle of ``hold``. From the next cycle on, the tile's
-    slot is free if no other sent tile uses the slot. ``late`` is the number of register stages
-    between ``hold`` and the request of the tile's activations. At most ``2 + 2 * late`` tiles may
-    have had ``hold`` but not yet ``freed``.
+    which reads the tile's activations. ``freed`` is 1 in the cycle in which the last activations of
+    the oldest sent tile are requested; this may be the cycle of ``hold``. From the next cycle on,
+    the tile's slot is free if no other sent tile uses the slot. ``late`` is the number of register
+    stages between ``hold`` and the request of the tile's activations. At most ``2 + 2 * late``
+    tiles may be sent and not yet freed.
 
-    In a systolic array ``free`` has two more conditions. First, line r must wait r cycles longer
-    after ``freed`` than line 0, because row r of the array uses its activations r cycles after row
-    0. Second, rows of weights enter the array at the left and columns at the top, and both must not
-    reach an element in the same cycle. Therefore, for the first line of a tile, (cycle of request)
-    - (index of line) must be larger than for the line requested before. ``written`` is 1 in a cycle
-    in which line ``index`` of any slot is requested.
+    In a systolic array ``free`` has two more conditions:
+
+    - Line r must wait r cycles longer after ``freed`` than line 0, because row r of the array uses
+      its activations r cycles after row 0.
+    - Rows of weights enter the array at the left and columns at the top, and must not reach an
+      element in the same cycle. Therefore the cycle of a request minus the line's index must be
+      larger for the first line of a tile than for the line requested before.
+
+    ``written`` is 1 in a cycle in which line ``index`` of any slot is requested.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -49,9 +52,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the inputs that describe the next tile to ``tiles``; only subclasses have them.
+        """Connect the inputs that describe the next tile to the outputs of ``tiles``.
 
-        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`.
+        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. In this class the method does
+        nothing, because only subclasses have such inputs.
         """
 
     def circuit(self, m):
@@ -108,8 +112,9 @@ class SlotGuard(Component):
 class StagedSlotGuard(SlotGuard):
     """A slot guard that computes ``free`` one cycle ahead and stores it in a register.
 
-    The guard therefore needs the slot and the line of the next cycle. If ``moves`` is 1, these are
-    ``next_slot`` and ``next_line``. If ``moves`` is 0, ``slot`` and ``line`` must not change.
+    The guard therefore needs the values of ``slot`` and ``line`` in the next cycle. If ``moves`` is
+    1, these values are ``next_slot`` and ``next_line``. If ``moves`` is 0, ``slot`` and ``line``
+    must not change.
     """
 
     def _more_members(self):
@@ -120,7 +125,10 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect the inputs for the next cycle to ``tiles``, which predicts its next tile."""
+        """Connect the inputs for the next cycle to ``tiles``, which predicts its next tile.
+
+        The inputs are ``moves``, ``next_slot`` and ``next_line``.
+        """
         m.d.comb += [
             self.moves.eq(tiles.moves),
             self.next_slot.eq(tiles.following.slot),

@@ -1,4 +1,4 @@
-"""Streams activations through the array, and sums into the accumulators."""
+"""Reads the activations of tiles from the scratchpad, and streams them to the array."""
 
 from amaranth.hdl import Const, Mux, Signal, signed, unsigned
 from amaranth.lib import data, stream
@@ -19,9 +19,9 @@ from celosia.hdl.stream.slice import slices
 def vector_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of the control fields that accompany a vector of activations.
 
-    ``valid`` is 0 in a cycle without a vector. ``k`` and ``n`` are the numbers of used rows and
-    columns of the tile. ``last`` is 1 for the last vector of a command; the engines in the mask
-    ``push`` receive a dependency token when the command is done.
+    ``valid`` is 0 in a cycle without a vector. ``k`` and ``n`` are the numbers of rows and columns
+    that the vector's tile uses. ``last`` is 1 for the last vector of a command; the engines in the
+    mask ``push`` receive a dependency token when the command is done.
     """
     return data.StructLayout(
         {
@@ -51,9 +51,10 @@ class ActivationStreamer(Component):
     on, new weights for the tile's weight slot may be requested. ``idle`` is 1 if no job is left. In
     a ``registered`` machine a register delays each request by one cycle.
 
-    If weights are multiplied in parts, the vectors of a job are sent once for each part. Vectors of
-    INT16 activations are sent once for each byte. In machines for INT16, each of ``elements`` has
-    nine bits: low bytes are signed, so a high byte plus 1 may not fit in eight bits.
+    If weights are multiplied in parts (groups of bits), the vectors of a job are sent once for each
+    part. Vectors of INT16 activations are sent once for each byte. In machines for INT16, each of
+    ``elements`` has nine bits, because a high byte with the carry of its signed low byte may not
+    fit in eight bits.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -178,9 +179,11 @@ class ActivationStreamer(Component):
 
 
 def line_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a request for a vector: its address, and its :func:`vector_layout`.
+    """Return the layout of a request for a vector of activations from the scratchpad.
 
-    ``frees`` is 1 for the last vector of a tile: the tile's weight slot is free after it.
+    ``addr`` is the byte address, and ``note`` has the control fields of the vector
+    (:func:`vector_layout`). ``frees`` is 1 for the last vector of a tile, after which the tile's
+    weight slot is free.
     """
     return data.StructLayout(
         {"addr": unsigned(config.access.addr_width), "note": vector_layout(config), "frees": 1}

@@ -19,8 +19,8 @@ class SystolicArray(Component):
 
     ``o`` has one sum per column, ``latency`` cycles after the activations on ``i``. The sum of a
     column is the sum of activation * weight over all rows, modulo 2**acc_width. Internal sums are
-    wide enough for operands from -L to L. L is 2**(operand_width - 1). If the configuration has
-    zero points, L is 2**operand_width - 1.
+    wide enough for operands from -L to L. L is 2**operand_width - 1 if the configuration has zero
+    points, else 2**(operand_width - 1).
 
     ``i_weights`` writes one line of a tile per cycle into a weight slot (storage for one tile). The
     line is a row, or a column if ``column`` is 1. The lines of a tile are all rows or all columns,

@@ -1,4 +1,4 @@
-"""The sequence of tiles of a matrix product."""
+"""Generates the sequence of tiles of a matrix product, and decodes the flags of its command."""
 
 from amaranth.hdl import Cat, Const, Mux, Signal, unsigned
 from amaranth.lib import data, stream, wiring
@@ -26,10 +26,10 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of one tile of a MATMUL (sums += A * B) or a PRELOAD (loads B).
 
     ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of A's activations, B's weights and
-    the sums. ``slot`` is the weight slot (storage for one tile's weights). If each byte of the slot
-    holds 4-bit weights of two tiles, ``half`` selects one of the two. ``k`` and ``n`` are the
-    numbers of rows and columns that the tile uses. The tile's lines (rows or columns of weights)
-    from ``line`` to ``end - 1`` are loaded.
+    the sums. ``slot`` is the number of the weight slot (storage for one tile's weights). If each
+    byte of the slot holds 4-bit weights of two tiles, ``half`` selects one of these tiles. ``k``
+    and ``n`` are the numbers of rows and columns that the tile uses. The tile's lines (rows or
+    columns of weights) from ``line`` to ``end - 1`` are loaded.
 
     If ``onward`` is 1, the lines of the next tile follow the lines of this tile in memory. A tile's
     first line is at ``b_addr`` plus the bytes of all earlier tiles with ``onward`` at 1. If each
@@ -69,10 +69,11 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands on ``o``, one per cycle.
 
-    A command's first tile follows its acceptance by one cycle. The tiles are ordered by columns of
-    B, and by rows of B within the same columns. The next command is accepted before the last tiles
-    of the current command have left ``o``, so there is no pause between commands. ``command`` is
-    the command of the tile on ``o``. The sizes in a command must be at least 1.
+    A command's first tile follows its acceptance by one cycle. All tiles of the first columns of B,
+    from the first rows to the last, come before the tiles of the next columns. The next command is
+    accepted before the last tiles of the current command have left ``o``, so there is no pause
+    between commands. ``command`` is the command of the tile on ``o``. The sizes in a command must
+    be at least 1.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -269,9 +270,8 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` with a register before ``o``, which delays each tile by one cycle.
 
-    The additional outputs predict ``o``. If ``moves`` is 1 and ``o`` is valid in the next cycle,
-    the tile on ``o`` in the next cycle is ``following``. If ``moves`` is 0, the tile on ``o``
-    stays.
+    The additional outputs predict ``o`` in the next cycle. If ``moves`` is 1, ``o`` then has the
+    tile ``following``, if it is valid. If ``moves`` is 0, ``o`` keeps its tile.
     """
 
     def _more_members(self):
@@ -301,7 +301,10 @@ def _fits(count, before, size: int):
 
 
 def appends(command):
-    """Return 1 if a command is a PRELOAD that writes only some lines of its tiles, else 0."""
+    """Return 1 if a command is a PRELOAD that writes only some lines of its tiles, else 0.
+
+    A line is a row or column of weights; the other lines of the weight slots remain.
+    """
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
 
@@ -312,7 +315,7 @@ def format_of(command):
 
 
 def paired(command):
-    """Return 1 for a MATMUL by resident weights with two 4-bit tiles in each slot, else 0."""
+    """Return 1 for a MATMUL by preloaded weights with two 4-bit tiles in each slot, else 0."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
@@ -327,22 +330,28 @@ def one_of_pair(config: MatrixConfig, command):
 
 
 def second_of_pair(config: MatrixConfig, command):
-    """Return 1 if a command multiplies by the second of two tiles in a slot's bytes, else 0."""
+    """Return 1 if a command multiplies by the second of two tiles in the same weight slot, else 0.
+
+    Each byte of such a slot holds a 4-bit element of both tiles.
+    """
     return flag_if(config.packed_cache, command, "second")
 
 
 def lower_bits(config: MatrixConfig, command):
     """Return 1 if a command's weights are attention keys with eight bits for some of the elements.
 
-    The first rows of a slot with such keys have the upper four bits of all elements. The last rows
-    have the lower four bits of the elements with eight bits, the first ones of each key. The result
-    is 0 for other commands.
+    The first elements of each key have eight bits, the others only the upper four bits. The first
+    rows of a weight slot with such keys hold the upper four bits of all elements. The last rows
+    hold the lower four bits of the first elements. The result is 0 for all other commands.
     """
     return flag_if(config.low_rows, command, "lower")
 
 
 def in_blocks(config: MatrixConfig, command):
-    """Return 1 if each row of a command's weight slots has an exponent for its bytes, else 0."""
+    """Return 1 if each row of a command's weight slots has an exponent, else 0.
+
+    The exponent scales all weights in the bytes of the row by a power of two.
+    """
     return flag_if(config.block_exponents, command, "block")
 
 
@@ -352,7 +361,7 @@ def b_transposed(config: MatrixConfig, command):
 
 
 def flag_if(unit, command, name: str):
-    """Return the flag ``name`` of a MATMUL or PRELOAD if ``unit`` is true, or 0 if it is false.
+    """Return the flag ``name`` of a MATMUL or PRELOAD if ``unit`` is true, otherwise 0.
 
     ``unit`` must be true if the machine has the circuit that the flag controls.
     """
@@ -360,11 +369,11 @@ def flag_if(unit, command, name: str):
 
 
 def stacked(config: MatrixConfig, command):
-    """Return 1 if a tile column of a command's weights is stored as consecutive rows of bytes.
+    """Return 1 if the tiles in the same columns of the weights are stored as rows of bytes.
 
     This is the case if the weights have a format of less than 8 bits, or if each group of weights
-    has a row of scales. The number of rows of bytes in a tile column then depends on the format.
-    Otherwise the result is 0, and each row of bytes is a row or column of weights.
+    has a row of scales. The number of consecutive rows then depends on the format. Otherwise the
+    result is 0, and each row of bytes is a row or column of weights.
     """
     if not config.formats:
         return Const(0, 1)

@@ -56,11 +56,11 @@ class TreeColumn(Component):
     keys. If ``lower`` is 1, ``o`` one cycle later is 16 times the sum over the first ``high_rows``
     rows plus the sum over the other rows. If ``lower`` is 0, ``o`` is the sum over all rows.
 
-    If the configuration has ``block_exponents``, each row of a slot has an exponent. Several
-    columns store its bits: ``exponent_width`` of them are stored here and output on ``exponents``.
-    If ``block`` is 1, a byte of weights has two 4-bit mantissas, and ``part`` selects one of them.
-    The activation is then multiplied by ``2 * mantissa + 1``. If ``block`` is 0, the activation is
-    multiplied by the stored weight.
+    If the configuration has ``block_exponents``, each row of a slot has an exponent. The bits of an
+    exponent are divided among several columns: this column stores ``exponent_width`` bits, and
+    outputs them on ``exponents``. If ``block`` is 1, a byte of weights has two 4-bit mantissas, and
+    ``part`` selects one of them. The activation is then multiplied by ``2 * mantissa + 1``. If
+    ``block`` is 0, the activation is multiplied by the stored weight.
 
     A column with ``side`` ``left`` has no multipliers. Its weights leave on ``beside`` to the next
     column, which has ``side`` ``right``. The right column computes the products of both columns,
@@ -209,21 +209,22 @@ class TreeColumn(Component):
 
 
 class TreeArray(Component):
-    """``rows`` x ``cols`` elements that sum products over the rows, one vector per cycle.
+    """An array of ``rows`` x ``cols`` multipliers with an adder tree for each column.
 
-    ``o`` has one sum per column, ``latency`` cycles after the vector of activations on ``i``. A
-    column's sum adds the products activation * weight of all rows, modulo 2**acc_width. Results
-    equal those of :class:`SystolicArray` bit for bit. ``latency`` is
-    ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to all columns in
-    the same cycle, and each column adds its products in a tree.
+    ``o`` has one sum per column, ``latency`` cycles after the vector of activations on ``i``.
+    Throughput is one vector per cycle. A column's sum adds the products activation * weight of all
+    rows, modulo 2**acc_width. Results equal those of :class:`SystolicArray` bit for bit.
+    ``latency`` is ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to
+    all columns in the same cycle, and each column adds its products in a tree.
 
     ``i_weights`` writes one line of weights per cycle into a weight slot (storage for one tile), in
     any order of the lines. A line is a row (an element per column), or a column (an element per
     row) if ``column`` is 1. A vector uses lines written in earlier cycles; it must not use a slot
-    in a cycle in which a line of this slot is written. If the configuration has ``operand_gating``,
-    zero operands leave the multipliers' inputs unchanged. If it has ``packed``, pairs of columns
-    share multipliers. Parts (groups of bits) of weights, and the two bytes of INT16 activations,
-    are multiplied as in :class:`SystolicArray`.
+    in a cycle in which a line of this slot is written.
+
+    If the configuration has ``operand_gating``, zero operands leave the multipliers' inputs
+    unchanged. If it has ``packed``, pairs of columns share multipliers. Parts (groups of bits) of
+    weights, and the two bytes of INT16 activations, are multiplied as in :class:`SystolicArray`.
     """
 
     def __init__(self, config: MatrixConfig):

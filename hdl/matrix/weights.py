@@ -32,8 +32,8 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a job: the work of the array on one tile of weights.
 
     ``tile`` describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`). ``m`` is the number
-    of rows of the activations A, ``a_stride`` the distance between adjacent rows in bytes, and
-    ``a_zero`` the zero point of A. ``push`` is a mask of the engines that receive a dependency
+    of rows of the activations A. ``a_stride`` is the distance between adjacent rows in bytes, and
+    ``a_zero`` is the zero point of A. ``push`` is a mask of the engines that receive a dependency
     token when the command is done, after its last tile.
 
     The other fields are absent if the machine does not use them. ``parts`` is the number of passes
@@ -66,26 +66,28 @@ class WeightFetcher(Component):
     A tile is read line by line: a line is a row of B, or a column if B is transposed. A tile takes
     one cycle for each row, or ``cols`` cycles if B is transposed; the next tile follows without a
     pause. ``o_weights`` outputs the weights minus their zero point. Columns past the end of B are
-    zero. A MATMUL writes its tiles to weight slots 0 and 1 alternately (a slot stores one tile). A
-    PRELOAD writes its tiles to consecutive slots from the command's slot on. A MATMUL by weights
-    that a PRELOAD has loaded reads no weights.
+    zero.
 
-    If a PRELOAD has the flag ``append``, it writes lines from the command's ``line`` on, and keeps
-    the other lines of the slots. If two lines are packed into one line of a slot (four bits per
-    element), the pair takes two cycles, or three if its elements share exponents.
+    A weight slot stores one tile. A MATMUL writes its tiles to slots 0 and 1 alternately. A PRELOAD
+    writes its tiles to consecutive slots from the command's slot on. A MATMUL by weights that a
+    PRELOAD has loaded reads no weights. If a PRELOAD has the flag ``append``, it writes lines from
+    the command's ``line`` on, and does not change the other lines of the slots. If two lines are
+    packed into one line of a slot (four bits per element), the pair takes two cycles, or three if
+    its elements share exponents.
 
     The lines of a tile wait until no product needs their slot (:mod:`celosia.hdl.matrix.slots`);
     ``freed`` is 1 when the last vector of a tile is requested. The next command is accepted while
     the last tile of the current command is read.
 
-    ``o`` outputs the job of a tile (:func:`job_layout`), which requests its activations, in the
-    cycle in which the tile's first line is requested. Line 0 arrives ``weight_latency`` cycles
-    after its request, activations ``sram_latency`` cycles after theirs. So the first activations
-    must be requested at least ``1 + weight_latency - sram_latency`` cycles after the job. Line r
-    arrives r cycles after line 0, and the activations of row r arrive r cycles after those of row
-    0. **If port ``b`` has accepted the first line of a tile, it must accept the other lines without
-    a wait**. In an adder tree, all rows receive activations in the same cycle, so ``o`` outputs the
-    job when the last line is requested.
+    ``o`` outputs the job of a tile (:func:`job_layout`) in the cycle in which the tile's first line
+    is requested. The job causes the requests of the tile's activations. Line 0 arrives
+    ``weight_latency`` cycles after its request, and activations arrive ``sram_latency`` cycles
+    after their request. So the first activations must be requested at least
+    ``1 + weight_latency - sram_latency`` cycles after the job. Line r arrives r cycles after line
+    0, and the activations of row r arrive r cycles after those of row 0. **If port ``b`` has
+    accepted the first line of a tile, it must accept the other lines without a wait**. In an adder
+    tree, all rows receive activations in the same cycle, so ``o`` outputs the job when the last
+    line is requested.
 
     If ``placed`` is 1, the weights of the tile on ``o`` are already in their slot. ``named`` is 1
     while there is a tile to load or to output.

@@ -13,19 +13,19 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return the fields ``wide`` and ``low``, a dictionary from name to shape.
+    """Return a dictionary from name to shape with the fields ``wide`` and ``low``.
 
-    ``wide`` is 1 for INT16 elements; ``low`` then selects each element's low byte (1) or high byte
-    (0). The dictionary is empty if the machine has INT8 elements only.
+    ``wide`` is 1 for INT16 elements. If ``low`` is 1, the low byte of each INT16 element is used,
+    otherwise the high byte. The dictionary is empty if the machine has INT8 elements only.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 
 
 def shift_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return a dictionary from name to shape with the field ``shifted`` of a vector.
+    """Return a dictionary from name to shape with the field ``shifted``.
 
-    ``shifted`` is 1 for high bytes of INT16 elements, whose sums of products are multiplied by 256.
-    The dictionary is empty if the machine has INT8 elements only.
+    ``shifted`` is 1 for a vector of high bytes of INT16 elements, whose sums of products are
+    multiplied by 256. The dictionary is empty if the machine has INT8 elements only.
     """
     return present(shifted=config.array.wide)
 
@@ -35,10 +35,10 @@ def bytes_of(
 ) -> tuple[list[Value], list[Value]]:
     """Return a byte of each of the first ``count`` elements of a line, and a carry for each byte.
 
-    The result is a pair of lists. If ``wide`` is 1, elements are INT16, and the bytes are the low
-    bytes if ``low`` is 1, else the high bytes. Low bytes are signed, so the carry of a high byte is
-    1 if the element's low byte is negative. If ``wide`` is 0, elements are bytes, and the carries
-    are 0.
+    The result is a list of bytes and a list of carries. If ``wide`` is 1, elements are INT16. The
+    bytes are then the low bytes if ``low`` is 1, else the high bytes. Low bytes are signed;
+    therefore 1 must be added to a high byte, as its carry, if the element's low byte is negative.
+    If ``wide`` is 0, elements are bytes, and the carries are 0.
     """
     places = range(count)
     words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
@@ -54,7 +54,7 @@ def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
 
 
 def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
-    """Return sums of products, multiplied by 256 if they are products of high bytes.
+    """Return the sums ``totals``, multiplied by 256 if they are sums of products of high bytes.
 
     ``shifted`` must be 1 for a vector of high bytes; it arrives ``latency`` cycles before the
     vector's sums.
@@ -64,10 +64,10 @@ def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> li
 
 
 def flag_of(command: Any, name: str) -> Value:
-    """Return the flag ``name`` of a matrix engine command, a MATMUL or PRELOAD.
+    """Return the flag ``name`` of ``command``, which is a MATMUL or a PRELOAD.
 
-    The flag is read at its position in MATMUL, also for a PRELOAD: flags that both instructions
-    have are at the same positions. The result is 0 if the instruction does not have the flag.
+    A flag of both instructions has the same position in both; the function uses its position in
+    MATMUL. The result is 0 if the instruction does not have the flag.
     """
     flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return flag

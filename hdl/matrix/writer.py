@@ -26,8 +26,9 @@ class WeightWriter(Component):
     two cycles if the configuration has weight formats.
 
     If ``pair`` is 1, two lines are packed into one line of a slot, with the upper four bits of each
-    element. The low half of each byte is from the first line. ``early`` must be 1 for the first
-    line, which is only stored; ``o`` has the packed line after the second line.
+    element. The low half of each packed byte is from the first line, the high half from the second.
+    ``early`` must be 1 for the first line, which is only stored. ``o`` has the packed line after
+    the second line.
 
     If ``pair`` and ``block`` are 1, the two lines are packed as mantissas with a shared exponent.
     ``early`` must be 1 for both lines, and ``second`` must be 1 for the second line. A third entry
