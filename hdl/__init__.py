@@ -1,4 +1,4 @@
-"""The circuits in Amaranth; ``__all__`` names the circuits that your own designs can import."""
+"""The circuits in Amaranth; ``__all__`` lists the circuits that other designs can import."""
 
 import importlib
 from typing import Any

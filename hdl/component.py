@@ -13,10 +13,10 @@ from celosia.arch.arguments import check_type, parameters
 
 @runtime_checkable
 class Placer(Protocol):
-    """An Amaranth platform that decides for each component whether it becomes a module."""
+    """An Amaranth platform that decides for each component whether it becomes a separate module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
-        """Return the circuit that replaces a component, for example an instance of a module.
+        """Return the circuit for ``component``: its own circuit, or an instance of another module.
 
         ``elaborate(component, platform)`` returns the component's own circuit.
         """
@@ -56,16 +56,20 @@ class Component(wiring.Component):
     """A component that may become a separate module, shared by equal instances.
 
     A subclass adds its statements and submodules to the module ``m`` in its method ``circuit(m)``,
-    or has a method ``elaborate`` in place of it. Amaranth elaborates the component like any other,
-    unless the platform is a :class:`Placer`. Then the placer decides whether the component becomes
-    a separate module. A subclass must follow these rules. It communicates through its ports only.
-    It uses the clock domain ``sync`` and domains derived from ``sync``. Its circuit depends only on
-    its attributes. If it needs a separate reset or enable, it has a port for it, because
-    ``ResetInserter`` and ``EnableInserter`` have no effect inside a module made by a placer.
+    or defines ``elaborate`` instead. If the platform is a :class:`Placer`, the platform decides
+    whether the component becomes a separate module. With any other platform, Amaranth elaborates
+    the component as usual. A subclass must follow these rules:
 
-    The arguments of a subclass's constructor are attributes with the same names from its first line
-    on. If a port has the name of an argument, the attribute is the port. An argument that is not of
-    its annotated type raises :class:`celosia.arch.errors.InputTypeError`.
+    - It communicates through its ports only.
+    - It uses only the clock domain ``sync`` and domains derived from ``sync``.
+    - Its circuit depends only on its attributes.
+    - If it needs a separate reset or enable, it has a port for it: ``ResetInserter`` and
+      ``EnableInserter`` have no effect inside a separate module.
+
+    The arguments of a subclass's constructor become attributes with the same names before the
+    constructor's first statement. If a port has the name of an argument, the attribute is the port.
+    An argument that is not of its annotated type raises
+    :class:`celosia.arch.errors.InputTypeError`.
     """
 
     def __init_subclass__(cls, **kwargs):
@@ -92,7 +96,7 @@ class Component(wiring.Component):
 class InDomain(Elaboratable):
     """A component whose clock domain ``sync`` is replaced by the domain ``domain``.
 
-    It has the ports of the component, and a :class:`Placer` places it like the component.
+    A :class:`Placer` can make the component a separate module.
     """
 
     def __init__(self, component: wiring.Component, domain: str):

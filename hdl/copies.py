@@ -101,8 +101,8 @@ class Guarded(Component):
     is ``correct``, each control register has three copies, and the circuit uses their majority. The
     next write of the register corrects a wrong copy.
 
-    Components of the data path (such as multipliers and memories) have no copies. In other
-    components, the control registers are all registers up to a width (bits) that depends on the
+    Components of the data path (such as multipliers and memories) have no copies. In all other
+    components, a control register is any register up to a width (bits) that depends on the
     component's class.
     """
 
@@ -176,7 +176,7 @@ def _parts(fragment: Fragment) -> Iterator[Fragment]:
 
 
 def majority(one: Value, two: Value, three: Value) -> Value:
-    """Return a word in which each bit is the majority of this bit in three words."""
+    """Return the bitwise majority of three words."""
     return one & two | two & three | one & three
 
 
