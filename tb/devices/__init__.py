@@ -1,1 +1,1 @@
-"""Models of memory chips and other devices at circuits' pins, written from data sheets."""
+"""Models of memory chips and other devices at a circuit's pins, written from data sheets."""

@@ -16,10 +16,12 @@ class Bus:
     """Model of two DDR3 byte lanes, and of the registers by which a circuit initializes them.
 
     For each lane, the circuit searches for a bit slip and a read delay at which the lane reads the
-    right data. The final test checks the chosen bit slip and delay once more. ``windows`` has a
-    dictionary for each lane: from bit slip to the range of delays at which the lane reads the right
-    data. The circuit tests a delay by reading two bursts. If the delay is outside the range, one
-    bit of one word is wrong, or the strobe of one burst is missing.
+    right data. To test a delay, the circuit reads two bursts. The final test checks the chosen bit
+    slip and delay once more.
+
+    ``windows`` has a dictionary for each lane: from bit slip to the range of delays at which the
+    lane reads the right data. At a delay outside the range, one bit of one word is wrong, or the
+    strobe of one burst is missing.
 
     ``late``, ``wrong`` and ``silent`` are tuples of lane indices. In the final test, a lane in
     ``late`` reads the right data at any delay, a lane in ``wrong`` returns a wrong byte, and a lane

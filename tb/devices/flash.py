@@ -17,12 +17,14 @@ _DUMMY = 8  # clocks of both
 class FlashModes:
     """The modes of a flash chip, which earlier commands have set before the machine starts.
 
-    If ``asleep`` is true, the chip is in power-down. If ``four_bytes`` is true, the chip expects
-    addresses of four bytes. If it is false, the chip expects three bytes, and ``upper`` is the
-    fourth, highest byte of all addresses (for chips of more than 16 MB). If ``continuous`` is 2 or
-    4, the chip expects an address without a command before it, on 2 or 4 data lines. If
-    ``continuous`` is 0, the chip expects a command. ``commands`` is the number of data lines for
-    commands. ``dummy`` is the number of clocks between address and data.
+    - ``asleep``: true if the chip is in power-down.
+    - ``four_bytes``: true if the chip expects addresses of four bytes, false for three bytes.
+    - ``upper``: the fourth, highest byte of addresses of three bytes (for chips of more than 16
+      MB).
+    - ``continuous``: 2 or 4 if the chip expects an address without a command before it, on 2 or 4
+      data lines; 0 if it expects a command.
+    - ``commands``: the number of data lines for commands.
+    - ``dummy``: the number of clocks between address and data.
 
     A reset copies ``four_at_power_on`` to ``four_bytes``, and sets the other fields to their
     defaults.

@@ -16,9 +16,10 @@ class Host:
     """A model of the host link, and of a machine that counts its runs but executes no program.
 
     ``status`` is the value of the machine's register STATUS at the end of each run; the testbench
-    sets it. ``begun`` is the number of started runs. ``asked`` lists the bytes of each request. If
-    the function ``answers`` is given, :meth:`ask` returns ``answers(number, answer)`` in place of
-    the link's ``answer``. ``number`` is the number of the request, from 0 on.
+    sets it. ``begun`` is the number of started runs. ``asked`` lists the bytes of each request.
+
+    If the function ``answers`` is given, :meth:`ask` returns ``answers(number, answer)`` in place
+    of the link's ``answer``. ``number`` is the number of the request, from 0 on.
     """
 
     def __init__(self, status=0, answers=None):

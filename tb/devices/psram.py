@@ -15,12 +15,13 @@ class PsramModel:
     """A model of a PSRAM chip at its pins, which checks the data sheet's rules.
 
     A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a circuit's
-    clock of ``clock`` Hz. A byte that was never written has a value computed from its address. If
-    the chip's latency is variable, a refresh delays one command in four; ``seed`` starts this
+    clock of ``clock`` Hz. A byte that was never written has a value computed from its address.
+    ``dies`` is the number of dies, which all receive the same commands. ``wrong`` is a mask of
+    output bits that a broken chip inverts; 0 for a good chip.
+
+    If the chip's latency is variable, a refresh delays one command in four; ``seed`` starts this
     random choice. ``counts`` is a dictionary: the number of ``reads``, of ``writes``, and of
-    ``collisions`` (commands with twice the latency, as during a refresh). ``dies`` is the number of
-    dies, which all receive the same commands. ``wrong`` is a mask of output bits that a broken chip
-    inverts; 0 for a good chip.
+    ``collisions`` (commands with twice the latency, as during a refresh).
     """
 
     def __init__(

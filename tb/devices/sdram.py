@@ -45,7 +45,7 @@ class SdramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> int | None:
-        """Run one cycle with ``pins``, a dictionary from pin name to level.
+        """Run one cycle; ``pins`` is a dictionary from pin name to the level driven by the circuit.
 
         Return the word that the chip drives on the data pins, or None if it drives no word.
         """

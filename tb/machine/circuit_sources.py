@@ -21,16 +21,16 @@ _IMPORTS = re.compile(
 
 
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
-    """Return the Verilog of a component, from a cache or, if the cache lacks it, newly generated.
+    """Return the Verilog of a component from a cache; generate it first if the cache lacks it.
 
     ``top`` is the name of the top module. The names of all other modules start with ``prefix``
     (default ``top``).
 
     The cache's key is made from the component's source files (see :func:`circuit_digest`) and
-    parameters. The parameters are the component's attribute ``inputs`` or, if it has none, all its
-    attributes. In the second case, the Verilog is not cached if an attribute is no integer, text,
-    None, record of ``celosia.arch`` or tuple of these. It is never cached if the component's class
-    is not in ``celosia``.
+    parameters. The parameters are the component's attribute ``inputs``. If the component has no
+    such attribute, the parameters are all its attributes. Then the Verilog is not cached if an
+    attribute is anything but an integer, a text, None, a record of ``celosia.arch``, or a tuple of
+    these. The Verilog is never cached if the component's class is not in ``celosia``.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

@@ -68,7 +68,7 @@ def interface(config: Config) -> dict[str, int]:
 
 
 def accelerator_verilog(config: Config) -> str:
-    """Return the Verilog of a configuration's accelerator, from the cache if generated before.
+    """Return the Verilog of a configuration's accelerator, from the cache if possible.
 
     The top module's name is ``top``.
     """
@@ -76,7 +76,10 @@ def accelerator_verilog(config: Config) -> str:
 
 
 def uninitialized(verilog: str) -> str:
-    """Remove initial values of registers and writable memories from Verilog; tables keep theirs."""
+    """Return Verilog without the initial values of registers and writable memories.
+
+    Memories that are never written (tables) keep their initial values.
+    """
     for pattern in (_INITIAL_VALUE, _INITIAL_ZEROS):
         verilog = pattern.sub("", verilog)
     return _DECLARED_VALUE.sub(r"\1;", verilog)
@@ -111,8 +114,8 @@ def build_verilator(
     """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
 
     The simulation is compiled if the cache lacks it. If ``replacement`` is given, this Verilog
-    (with the accelerator's ports) is simulated in place of the accelerator. If ``quick`` is true, a
-    replacement is compiled faster, and simulated more slowly.
+    (with the accelerator's ports) is simulated in place of the accelerator. If ``quick`` is true,
+    the replacement is compiled faster, but its simulation is slower.
 
     If ``random_start`` is true, registers and writable memories have no initial values. They all
     begin with random values if the simulation gets the argument `+verilator+rand+reset+2`.

@@ -15,11 +15,13 @@ class MemoryTiming:
     A burst is reported as written ``latency`` cycles after its last word. Requests are accepted
     while words of earlier bursts are transferred, so that the latency of a burst overlaps with
     these transfers. In each direction at most one word is transferred every ``interval`` cycles.
-    The memory is refreshed in the last ``refresh_cycles`` of every ``refresh_period`` cycles,
-    counted from power-on. During a refresh it accepts no word to write and offers no new read word;
-    a word that was offered before can still be taken. If the period is 0, there is no refresh.
     Changes of rows and banks take no further time, as in a controller with interleaved banks, which
     opens the next row while it reads a row.
+
+    The memory is refreshed in the last ``refresh_cycles`` of every ``refresh_period`` cycles,
+    counted from power-on. During a refresh it accepts no word to write and offers no new read word;
+    the machine can still accept a word that was offered before. If the period is 0, there is no
+    refresh.
 
     Raises :class:`InputError` if the memory could never transfer a word, or only after more than
     100,000 cycles.

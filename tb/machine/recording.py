@@ -19,7 +19,7 @@ _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A recorded command of an engine: its instruction, and the cycles of sending, begin, end."""
+    """A recorded command of an engine: its instruction, and when it was sent, began and ended."""
 
     engine: Engine
     opcode: Opcode
@@ -73,12 +73,16 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run of ``cycles`` cycles, made from the events of the C++ harness.
 
-    An event is a pair (cycle, code). The code has three fields: kind, index and value. An event of
-    the kind "count" reports one count of a window of ``window`` cycles: the value is the count, and
-    the index selects its name in ``SUMS``. An event of the kind "command" reports a command word:
-    the value contains the word and the number of its engine. Other events report that a command was
-    offered to an engine or completed, or that an engine waits for tokens. Their index is the
-    engine's number; for a wait, the value is a mask of the engines whose tokens are missing.
+    An event is a pair (cycle, code). The code has three fields: kind, index and value. The kinds
+    are:
+
+    - A count of a window of ``window`` cycles. The value is the count, and the index selects the
+      count's name in ``SUMS``.
+    - A command word. The value contains the word and the number of its engine.
+    - A command was offered to an engine, or an engine has completed a command. The index is the
+      engine's number.
+    - An engine waits for tokens. The index is the engine's number, and the value is a mask of the
+      engines whose tokens are missing.
 
     Raises :class:`RunError` if an engine's numbers of queued, offered and completed commands
     differ.

@@ -32,9 +32,9 @@ WATCHDOG = 4000
 
 
 def disturbed(config: Config) -> Config:
-    """Return a configuration changed for trials of recovery.
+    """Return ``config`` changed for trials of recovery from disturbances.
 
-    It has trace ports, a short watchdog, and a small external memory.
+    The returned configuration has trace ports, a short watchdog, and a small external memory.
     """
     return config.replace(trace=True, watchdog=WATCHDOG, mem_addr_width=_ADDR_WIDTH)
 
@@ -82,10 +82,10 @@ class Campaign:
     """Tests that a machine recovers from disturbances, by trials on one simulated machine.
 
     The machine's memories and registers begin with random contents. A trial runs one of
-    ``programs`` random programs and disturbs the run in a random cycle. The trial then runs one of
-    the same programs, chosen at random, without extra steps for recovery. The results of the second
-    run must equal those of the golden machine. Unless the machine is microcoded, the second run
-    must also take as many cycles as an undisturbed run. The disturbances are:
+    ``programs`` random programs and disturbs the run in a random cycle. Without extra steps for
+    recovery, it then runs another random choice of these programs. The results of the second run
+    must equal those of the golden machine. Unless the machine is microcoded, the second run must
+    also take as many cycles as an undisturbed run. The disturbances are:
 
     - a reset for 1 to 4 cycles, of the machine alone or with external memory;
     - an abort by the host, or an abort and a start in one write to CONTROL;

@@ -71,16 +71,16 @@ def selftest(
 ) -> dict[str, Any]:
     """Test a machine with ``memory_bytes`` bytes of external memory; return the results.
 
-    Random bytes are written to all of external memory and read back. The inverted bytes follow.
-    After the memory test, random programs run on the machine and on the golden machine. ``seed``
+    Random bytes are written to all of external memory and read back, then the inverted bytes. After
+    the memory test, random programs run on the machine and on the golden machine. ``seed``
     determines all random numbers. After each step of the test, ``progress`` (if given) is called
     with the numbers of completed and of all steps.
 
     For each optional functional unit of the machine, such as ``softmax``, there are ``programs``
     programs. These programs use the unit, the units that it needs, and the ``core`` (the units of
-    every machine). ``programs`` further programs use only the core, and as many use ``all`` units.
-    A program fails if the two machines differ afterwards in external memory, the scratchpad, the
-    counter of multiply-accumulates (if present), or the result of argmax.
+    every machine). ``programs`` further programs use only the core, and ``programs`` programs use
+    ``all`` units. A program fails if the two machines differ afterwards in external memory, the
+    scratchpad, the counter of multiply-accumulates (if present), or the result of argmax.
 
     The results are a dictionary with these keys:
 

@@ -31,7 +31,7 @@ from celosia.tb.machine.toolchain import environment
 
 
 class MemoryBehaviour(Enum):
-    """Behaviour of a simulated external memory: it answers, does not answer, or reports errors."""
+    """Behaviours of a simulated external memory: it answers, does not answer, or reports errors."""
 
     ANSWERS = 0
     """It follows its timing."""
@@ -45,10 +45,10 @@ class SimulatedMachine(HostPort):
     """A simulation of ``celosia.hdl.accelerator`` with an external memory.
 
     External memory has ``memory_bytes`` bytes, but at most ``2**mem_addr_width``. The keyword
-    arguments ``timing`` are fields of :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run
-    fails if it takes more than ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the
-    recorded runs (see :meth:`record`). The simulation ends when :meth:`close` is called or the
-    object is deleted.
+    arguments ``timing`` are the values of fields of
+    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
+    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the recorded runs (see
+    :meth:`record`). The simulation ends when :meth:`close` is called or the object is deleted.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class SimulatedMachine(HostPort):
     def wait(self, limit: int) -> int:
         """Run the clock until the register STATUS is not busy, but for at most ``limit`` cycles.
 
-        Return the number of cycles that were waited; it is ``limit`` if STATUS is still busy.
+        Return the number of cycles run, which is ``limit`` if STATUS is still busy.
         """
         status = REGISTER_MAP["STATUS"].addr
         (line,) = self._ask(f"s {status:x} {STATUS_BUSY:x} 0 {limit:x}\n")
@@ -165,9 +165,9 @@ class SimulatedMachine(HostPort):
     def record(self, window: int = 256) -> None:
         """Record all later runs in ``recordings``, with counts for windows of ``window`` cycles.
 
-        Cycles are counted for each entry of ``ARRAY_CAUSES`` (a use of the array, or a cause of its
-        idleness). The words read from external memory and written to it are also counted. If
-        ``window`` is 0, later runs are not recorded. Raises :class:`InputError` if the
+        A window has a count of cycles for each entry of ``ARRAY_CAUSES`` (a use of the array, or a
+        cause of its idleness). It also has the numbers of words read from and written to external
+        memory. If ``window`` is 0, later runs are not recorded. Raises :class:`InputError` if the
         configuration has no trace ports, or is microcoded.
         """
         if not self.config.control.trace:
@@ -227,9 +227,9 @@ class SimulatedMachine(HostPort):
 class VerilatorMachine(SimulatedMachine):
     """A configuration's accelerator, simulated by Verilator.
 
-    If ``verilog`` is not None, it is simulated instead of the accelerator's generated Verilog, and
-    must have the same ports. ``quick`` has an effect only on such a replacement. If it is true, the
-    replacement is compiled in less time, but its simulation is slower.
+    If ``verilog`` is not None, it replaces the accelerator's generated Verilog, and must have the
+    same ports. If ``quick`` is true, such a replacement is compiled faster, but its simulation is
+    slower.
 
     ``contents`` selects the initial values of registers and memories. They are those of the circuit
     if ``contents`` is None, and zeros if it is 0. Any other number is the seed of random values.

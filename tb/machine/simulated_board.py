@@ -51,7 +51,7 @@ class ModelledDdr3:
 
 
 class Top(Protocol):
-    """The top level of a simulated board: a ``celosia.fpga.top.BoardTop``, or a part of one."""
+    """The top level of a simulated board: a ``celosia.fpga.top.BoardTop`` or a component of one."""
 
     config: Config
     clock: int
@@ -159,12 +159,14 @@ class SimulatedBoard:
     def traffic(self) -> dict[str, int]:
         """Return the SDRAM's traffic in the last run: a dictionary from name to count.
 
-        ``cycles`` is the number of cycles of the run. ``reading_cycles`` is the number of cycles in
-        which reads are pending, no write is pending, and the machine accepts every available word.
-        ``other_cycles`` is the number of all other cycles with pending reads or writes.
-        ``reading_columns`` and ``other_columns`` are the numbers of columns (words of the chip)
-        that the SDRAM transfers in these two kinds of cycles. Without an SDRAM, the dictionary is
-        empty.
+        - ``cycles`` is the number of cycles of the run.
+        - ``reading_cycles`` is the number of cycles in which reads are pending, no write is
+          pending, and the machine accepts every available word.
+        - ``other_cycles`` is the number of all other cycles with pending reads or writes.
+        - ``reading_columns`` and ``other_columns`` are the numbers of columns (words of the chip)
+          that the SDRAM transfers in these two kinds of cycles.
+
+        Without an SDRAM, the dictionary is empty.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

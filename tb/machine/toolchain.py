@@ -165,7 +165,7 @@ def run(
     timeout: float,
     extra: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a command with the environment variables of simulators, and the variables ``extra``.
+    """Run a command with the environment variables of :func:`environment` and those in ``extra``.
 
     The other arguments and the errors are those of
     :func:`celosia.arch.support.process.run_process`.
@@ -177,9 +177,9 @@ def run(
 class Runtime:
     """Verilator's runtime library, compiled once for the simulations of all circuits.
 
-    The library is a set of object files and a precompiled header. ``make`` is the list of
-    arguments with which the program make compiles the library. ``options`` are texts that identify
-    a kind of simulation, such as ``coverage``; each kind has its own compiled library.
+    The library is a set of object files and a precompiled header. ``make`` lists the arguments of
+    the program ``make``, which compiles the library. ``options`` are texts that identify a kind of
+    simulation, such as ``coverage``; each kind has a separate compiled library.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -194,10 +194,10 @@ class Runtime:
     def lend(self, folder: Path, verilog: str) -> list[str]:
         """Copy the library from the cache to the folder of a build; return the options for make.
 
-        If the cache lacks the library, nothing is copied. The returned list contains the options
-        for the simulation's C++ files outside the library. If ``verilog``, the circuit's Verilog,
-        is short, they compile all its C++ as one file, in half the processor time. If it is long,
-        they compile several files in parallel.
+        If the cache lacks the library, nothing is copied. ``verilog`` is the circuit's Verilog. The
+        returned options are for the C++ files outside the library. If the Verilog is short, these
+        files are compiled as one file, in half the processor time. If it is long, they are compiled
+        in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -228,11 +228,13 @@ class Runtime:
     ) -> Path:
         """Return the folder of a simulation that Verilator and a C++ compiler have built.
 
-        It is built if the part ``kind`` of the cache lacks it. ``words`` are the words of
-        Verilator's command after those that name the circuit's module ``top``. ``verilog`` is the
-        circuit's Verilog, the file ``top.v`` of the build; ``texts`` maps the names of the build's
-        other files to their contents. ``between`` is called with the folder after Verilator, before
-        the compiler. ``work`` is described in :func:`celosia.arch.support.process.run_process`.
+        The simulation is built if the folder ``kind`` of the cache lacks it. ``verilog`` is the
+        circuit's Verilog, with the top module ``top``. It is written to the file ``top.v`` of the
+        build. ``texts`` maps the names of the build's other files to their contents.
+
+        ``words`` are further arguments of Verilator's command. The function ``between`` is called
+        with the build's folder, after Verilator and before the compiler. ``work`` names the build
+        in messages, as in :func:`celosia.arch.support.process.run_process`.
         """
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop", *words]
 

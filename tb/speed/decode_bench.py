@@ -41,12 +41,14 @@ def bench_decode(
 
     The decoder has ``layers`` layers like those of Llama, with random weights. ``dim`` is the width
     of a layer's input, and ``ffn`` is the width of its feed-forward network. The token attends to
-    itself and to ``positions`` earlier tokens. Their keys and values are zeros, since cycles do not
-    depend on them. ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit
-    skips these weights if that is faster. If ``recompute`` is true, the cache contains the inputs
-    of attention instead of keys and values. Then the program computes all keys and values from
-    these inputs for each new token. Nested weights, which can be read at several widths, are read
-    with ``bits`` bits.
+    itself and to ``positions`` earlier tokens. The keys and values of earlier tokens are zeros,
+    since cycles do not depend on them.
+
+    ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit skips these
+    weights if that is faster. If ``recompute`` is true, the cache contains the inputs of attention
+    instead of keys and values. Then the program computes all keys and values from these inputs for
+    each new token. ``bits`` is the width (bits) at which nested weights are read, which can be read
+    at several widths.
 
     ``make_machine(config, memory_bytes)`` is a function that returns a machine with this
     configuration and this number of bytes of external memory. The benchmark adds a trace port and

@@ -1,6 +1,6 @@
-"""Benchmark that counts register toggles with and without the field ``sleep``.
+"""Benchmark that counts register toggles with and without the configuration's field ``sleep``.
 
-With this field of the configuration, unused registers keep their values.
+With this field, unused registers keep their values.
 """
 
 from typing import Any
