@@ -56,9 +56,11 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the costs of a recorded run's operations, in the order of their first cycles.
 
-    Each cycle is counted for one operation (:class:`Operation`): that of the command in the matrix
-    engine; if this engine is idle, that of the command in the vector engine; if both are idle, that
-    of the next command. Idle cycles after the last command are counted for the last operation.
+    Each cycle is counted for one operation (:class:`Operation`). This is the operation of the
+    command in the matrix engine. If this engine is idle, it is the operation of the command in the
+    vector engine. If both are idle, it is the operation of the next command, or at the end of the
+    run that of the last command.
+
     ``places`` has one :class:`Place` for each recorded command: the tensor that the command helps
     to compute.
     """

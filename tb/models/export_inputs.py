@@ -34,14 +34,14 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return a model's calibration inputs, inputs to export, and the names of its output columns.
 
-    The first ``count`` inputs of ``files`` are exported, at most ``COUNT`` if ``count`` is None. If
-    ``files`` names only calibration inputs, the first of these are exported. The column names are
-    the labels of the model, if any.
+    The first ``count`` inputs of ``files`` are exported, or at most ``COUNT`` inputs if ``count``
+    is None. If ``files`` names only calibration inputs, the first calibration inputs are exported.
+    The column names are the labels of the model, if any.
 
-    If ``files`` names no inputs of either kind, the inputs depend on the model. For an encoder of
-    the package, training images of digits are the calibration inputs, test images are exported, and
-    the default column names are the class numbers. For any other model that reads text, sentences
-    of the package serve as both kinds of inputs.
+    If ``files`` names no inputs at all, the inputs depend on the model. For an encoder of the
+    package, training images of digits are the calibration inputs, test images are exported, and the
+    default column names are the class numbers. For any other model that reads text, sentences of
+    the package serve as both kinds of inputs.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

@@ -72,21 +72,25 @@ class Inferences:
 
         ``utilization`` is the number of useful products (those without padding) divided by (array
         elements * cycles). ``where`` is a dictionary from an activity of the array to its cycles
-        (see ``celosia.sim.report.where``). ``engines`` is a dictionary from an engine to such a
-        dictionary of the engine's activities. The cycles in ``where`` and ``engines`` are sums over
-        all inferences. Both dictionaries are empty if the machine has no counters or no clock.
+        (see ``celosia.sim.report.where``). ``engines`` is a dictionary from an engine to a
+        dictionary from the engine's activities to cycles. The cycles in ``where`` and ``engines``
+        are sums over all inferences. Both dictionaries are empty if the machine has no counters or
+        no clock.
 
-        The following values are means per inference. ``predicted_cycles`` is the prediction of
-        ``celosia.generators.program.predict``, which ignores the refreshes of memory. ``macs`` is
-        the number of useful products. ``ideal_cycles`` is ``macs`` divided by the number of array
-        elements. ``read_bytes`` is the number of bytes read from external memory, and
-        ``least_bytes`` is the lower bound for ``read_bytes``.
+        The following values are means per inference:
+
+        - ``predicted_cycles``: the prediction of ``celosia.generators.program.predict``, which
+          ignores the refreshes of memory.
+        - ``macs``: the number of useful products.
+        - ``ideal_cycles``: ``macs`` divided by the number of array elements.
+        - ``read_bytes``: the number of bytes read from external memory.
+        - ``least_bytes``: the lower bound for ``read_bytes``.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
         between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
         that found these weights on the chip. It is empty without such inferences. If ``compiled``
-        is not a :class:`Artefact`, ``macs``, ``ideal_cycles``, ``utilization``,
-        ``least_bytes`` and ``kept_bytes`` are None.
+        is not a :class:`Artefact`, ``macs``, ``ideal_cycles``, ``utilization``, ``least_bytes`` and
+        ``kept_bytes`` are None.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, Artefact) else None
@@ -194,7 +198,8 @@ def infer(
     Tensors and outputs are compared with those of the golden machine. If the machine has no trace
     port, only the outputs are compared. If ``machine`` is the golden machine itself, its tensors
     are compared with the integer reference, which computes the quantized model without its
-    programs. If only the programs are known, not the model, there is no such comparison.
+    programs. If ``compiled`` contains only the programs, not the model, the golden machine's
+    tensors are not compared.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -60,10 +60,11 @@ def draw(
 
 
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
-    """Return the indices of at most ``IMAGES`` images to show.
+    """Return the indices of at most ``IMAGES`` images to show in the picture.
 
-    The list ends with the first four images (or fewer, if there are not four) that have a wrong
-    prediction. It begins with the first of all other images, with right or wrong predictions.
+    The last four images of the list are the first four with a wrong prediction, or fewer if there
+    are not four. Before these, the list has the first other images, with right or wrong
+    predictions.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

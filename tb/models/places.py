@@ -42,11 +42,13 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return a :class:`Place` for each recorded command: the tensor that it helps to compute.
 
-    ``written`` lists, for each vector command, the part of a tensor that it writes, if any. This
-    part is the command's place. A command of the vector, matrix or load engine that writes no
-    tensor has the place of the next command that reads its result. The place of a STORE is the
-    tensor of the last command before it that wrote the stored data. If no tensor is found, the
-    place is empty.
+    ``written`` lists, for each vector command, the part of a tensor that the command writes, if
+    any.
+
+    - If a vector command writes a part of a tensor, its place is this part.
+    - Any other command, except STORE, has the place of the next command that reads its result.
+    - The place of a STORE is the tensor of the last command before it that wrote the stored data.
+    - If no tensor is found, the place is empty.
 
     If the number of vector commands differs from the length of ``written``, the program was not
     compiled from a model. In such a program, the place of a vector command is the name of its

@@ -79,7 +79,7 @@ class Steps:
         return max(self.config.memory.width, 32)
 
     def say(self, text: str) -> None:
-        """Add a comment line with ``text`` to the file of steps."""
+        """Add a comment line with ``text`` to the lines of the file."""
         self.lines.append(f"// {text}")
 
     def add(self, action: Action, place: int = 0, value: int = 0) -> None:

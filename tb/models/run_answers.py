@@ -34,9 +34,9 @@ def run_answers(
     machine, as in :class:`celosia.tb.models.text_session.TextSession`. Each next token is the most
     likely token.
 
-    An answer ends with an end token, or at the last position. The answer to a prompt also ends if
-    it has more characters than the right answer. If the tokenizer has no end token, it ends as soon
-    as it has as many characters.
+    An answer ends with an end token, or at the last position. The answer to a prompt also ends as
+    soon as it has more characters than the right answer. If the tokenizer has no end token, the
+    answer to a prompt already ends when both have the same number of characters.
 
     ``accuracy`` is the share of answers that equal the right answer. For answers to prompts, spaces
     at both ends are ignored. ``float_accuracy`` is the accuracy of the float model ``source``, or
@@ -45,8 +45,10 @@ def run_answers(
     ``source_cycles`` is the number of cycles for all questions, and ``answer_cycles`` the number of
     cycles for all answers. ``predicted_source_cycles`` and ``predicted_answer_cycles`` are the
     compiler's predictions of these two numbers. ``predicted_source_cycles`` is None if the model is
-    not an encoder-decoder. On a machine without a clock, all four are None. After each question,
-    ``progress`` is called with the numbers of answered and of all questions.
+    not an encoder-decoder. On a machine without a clock, all four numbers of cycles are None.
+
+    After each question, ``progress`` is called with two numbers: the answered questions, and all
+    questions.
 
     Raises :class:`InputError` if a question has too many tokens.
     """

@@ -44,7 +44,7 @@ class Files:
     """Number of random inputs to run on, if no file is given."""
 
     def given(self) -> bool:
-        """Return True if a file of inputs or answers is named, or random inputs are requested."""
+        """Return True if there is a file of inputs or answers, or random inputs are requested."""
         return bool(self.inputs or self.answers or self.random)
 
     @property

@@ -82,9 +82,11 @@ class TextRun:
     """A run of a language model on a machine, which continues a prompt by at most ``steps`` tokens.
 
     For an encoder-decoder the prompt is the source text, and the generated text is the answer. The
-    answer has at most as many tokens as the decoder has positions. ``machine`` is a simulator's
-    name or a machine, as in :class:`celosia.tb.models.text_session.TextSession`. ``sampling`` sets
-    how each token is chosen; ``seed`` is the seed of random choices.
+    answer has at most as many tokens as the decoder has positions.
+
+    ``machine`` is a simulator's name or a machine, as in
+    :class:`celosia.tb.models.text_session.TextSession`. ``sampling`` sets how each token is chosen;
+    ``seed`` is the seed of random choices.
 
     Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The
     machine processes the prompt with the first width, the first new token with the next one, and so
@@ -155,18 +157,22 @@ class TextRun:
     def figures(self) -> dict[str, Any]:
         """Return the text and the measurements of the run: a dictionary from name to value.
 
-        Each step processes one token that follows the prompt. ``cycles`` lists the cycles of the
-        steps, and ``mean_cycles_per_token`` is their mean. ``cycles_per_token`` is the number of
-        cycles of the last step, and ``predicted_cycles`` is the compiler's prediction of
-        ``cycles_per_token``. ``last_position`` is the position of the last step's token. If the
-        machine has no clock, or if there was no step, all these cycles are None.
+        A step processes one token that follows the prompt.
 
-        ``external_bytes`` is the number of bytes that the last step reads from and writes to
-        external memory, or None if the machine has no counters. ``where`` is a dictionary from an
-        activity of the array to its cycles in all steps (see ``celosia.sim.report.where``).
-        ``engines`` is a dictionary from an engine to such a dictionary of the engine's activities.
-        For an encoder-decoder, ``source_cycles`` is the number of cycles of the encoder, and
-        ``predicted_source_cycles`` is the prediction of ``source_cycles``.
+        - ``cycles`` lists the cycles of each step, and ``mean_cycles_per_token`` is their mean.
+        - ``cycles_per_token`` is the number of cycles of the last step, and ``predicted_cycles`` is
+          the compiler's prediction of ``cycles_per_token``.
+        - ``last_position`` is the position of the last step's token.
+        - ``external_bytes`` is the number of bytes that the last step reads from and writes to
+          external memory, or None if the machine has no counters or no clock.
+        - ``where`` is a dictionary from an activity of the array to its cycles in all steps (see
+          ``celosia.sim.report.where``).
+        - ``engines`` is a dictionary from an engine to a dictionary from the engine's activities to
+          cycles.
+        - ``source_cycles`` (only for an encoder-decoder) is the number of cycles of the encoder,
+          and ``predicted_source_cycles`` is the prediction of ``source_cycles``.
+
+        If the machine has no clock, or if there was no step, all cycles of steps are None.
         """
         return {
             "text": self._pieces.text,
@@ -201,12 +207,13 @@ def run_figures(
 ) -> dict[str, Any]:
     """Return the measurements of a session with one or more texts: a dictionary from name to value.
 
-    ``turns`` lists the measurements of the steps in which every text got a token. ``where``,
-    ``engines`` and ``counters`` in the result are sums over these steps. ``macs`` and
-    ``external_bytes`` are those of the last step. If the machine has no counters, ``where`` and
-    ``engines`` are empty. ``compared`` lists the measurements of runs whose tensors were compared
-    with the golden machine's. ``tensors`` is the number of these tensors, and ``mismatches`` the
-    number that differ.
+    ``turns`` lists the measurements of the steps in which every text got a token. ``compared``
+    lists the measurements of runs whose tensors were compared with the golden machine's.
+
+    In the result, ``where``, ``engines`` and ``counters`` are sums over these steps. ``macs`` and
+    ``external_bytes`` are the products and the transferred bytes of the last step. If the machine
+    has no counters or no clock, ``where`` and ``engines`` are empty. ``tensors`` is the number of
+    compared tensors, and ``mismatches`` is the number of tensors that differ.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

@@ -62,8 +62,8 @@ def run_texts(
 ) -> dict[str, Any]:
     """Continue two prompts by at most ``steps`` tokens each; return the texts and measurements.
 
-    Every run of the program processes one token of each text that has not ended. The tokens of the
-    prompts are processed in the same way.
+    Every run of the program processes one token of each text that has not ended, first the tokens
+    of the prompts, then the new tokens.
 
     The result is a dictionary from the names of measurements to values. ``texts`` is a list with a
     dictionary for each text: ``text``, ``tokens`` and ``prompt_tokens`` (the number of tokens of

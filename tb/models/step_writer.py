@@ -15,8 +15,8 @@ SLACK = 4
 class StepWriter:
     """A golden machine that records each action of its host as a step of a testbench.
 
-    When the host reads a value from the golden machine, the testbench's step reads the same memory
-    word or register, and compares the two values.
+    When the host reads a value from the golden machine, a step is added. In this step the testbench
+    reads the same memory word or register, and compares its value with the golden machine's.
     """
 
     def __init__(self, config: Config):

@@ -62,8 +62,8 @@ class TextSession:
     (hashes) of all written tensors are also compared.
 
     If the machine is the golden machine, its chosen tokens are compared with the tokens of the
-    integer reference, :func:`celosia.generators.reference.integers.evaluate`. This comparison needs
-    the decoder that a :class:`Artefact` contains; with any other ``program`` it is omitted.
+    integer reference, :func:`celosia.generators.reference.integers.evaluate`. This comparison is
+    made only if ``program`` is an :class:`Artefact`, which contains the decoder.
 
     ``turns`` lists the measurements (a :class:`Turn`) of each call of :meth:`step` and
     :meth:`take`.
@@ -130,8 +130,9 @@ class TextSession:
     def encode(self, tokens: Sequence[int]) -> Turn:
         """Run an encoder-decoder's encoder on a source text, and begin a new, empty answer.
 
-        ``tokens`` are the source's tokens. Their number must be one for which the program was
-        compiled. The result has the sums of the cycles and counters of the encoder's runs.
+        ``tokens`` are the source's tokens. The program must have been compiled for this number of
+        tokens. The result, a :class:`Turn`, has the sums of the cycles and counters of the
+        encoder's runs.
         """
         self.begin()
         program, self.source, turn = self.program, len(tokens), Turn()
@@ -245,8 +246,8 @@ def run_tokens(
 ) -> tuple[list[NDArray[np.float64]], Turn]:
     """Return the logits [vocabulary] after the last token of each text, and the measurements.
 
-    Each of ``texts`` is a row of token numbers [n], for an encoder-decoder those of the source.
-    Nested weights are read with ``bits`` bits. The measurements include the setup programs.
+    Each text in ``texts`` is a row of token numbers [n]. For an encoder-decoder it is the source
+    text. Nested weights are read with ``bits`` bits. The measurements include the setup programs.
     """
     session, outputs = TextSession(program, machine, timing), []
     session.bits, total = bits, session.setup

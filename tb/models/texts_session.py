@@ -29,9 +29,9 @@ class TextsSession(TextSession):
         """Process one token of each text; return the next chosen token of each text.
 
         ``tokens`` has one token for each text, or None for a text that must not advance. For each
-        text with a token, the argument ``choose``, a function, is called with the text's number,
-        and returns the chosen token. In this function, the session's methods :meth:`choose` and
-        :meth:`logits` return the results for this text.
+        text with a token, the function ``choose`` is called with the text's number, and returns the
+        chosen token. During this call, the session's methods :meth:`choose` and :meth:`logits`
+        return the results for this text.
 
         If the token of a text is None, the program processes the text's last token again, and the
         text does not change. ``choose`` is not called, and the result for the text is None. The

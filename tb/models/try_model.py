@@ -44,10 +44,10 @@ def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dic
     dictionary with the entries below.
 
     ``tensors`` is the number of tensors compared with the integer reference, and ``mismatches`` is
-    the number of those that differ. ``cosine`` is the smallest cosine similarity between an output
-    of the quantized model and the float model's output. ``cycles`` is a predicted number of cycles.
-    For an encoder, these are the cycles of an inference at full length; for a decoder, the cycles
-    of a token at the last position.
+    the number of tensors that differ. ``cosine`` is the smallest cosine similarity between an
+    output of the quantized model and the float model's output. ``cycles`` is a predicted number of
+    cycles. For an encoder, these are the cycles of an inference at full length; for a decoder, the
+    cycles of a token at the last position.
 
     ``machine`` and ``host`` are texts that name the model's parts that run on the machine and on
     the host. ``unused`` is the number of the file's tensors that have no effect on the output.

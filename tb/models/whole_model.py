@@ -47,7 +47,7 @@ def differing(
     bits: int = OPERAND_BITS,
     output: Ints | None = None,
 ) -> tuple[list[str], int]:
-    """Return the names of tensors that differ from the integer reference, and the number compared.
+    """Return (names of tensors that differ from the integer reference, number of compared tensors).
 
     ``tensors`` are the tensors of an inference with the input ``values``, from
     :meth:`celosia.generators.runtime.golden.GoldenModel.tensors`. If the weights are nested
