@@ -82,21 +82,22 @@ def gemm(
     """Compile linear layers with random weights, and run each on a machine.
 
     With MxKxN, the command runs one layer, which multiplies an input [M, K] by weights [K, N]. With
-    NAME, it runs matrix products from the layers of BERT, ViT, GPT-2 and Llama. Such a product has
-    a name, for example `bert-base qkv`. NAME selects all products whose names contain NAME; `all`
-    selects every product. Operands and results are in external memory.
+    NAME, it runs those matrix products of BERT, ViT, GPT-2 and Llama whose names, such as
+    `bert-base qkv`, contain NAME; `all` selects every product. Operands and results are in external
+    memory. With --sparsity, a share of the weights is zero, and the weights are in the scratchpad
+    before the run starts.
 
     Column `cycles` is the time from the array's first request for an operand to its last sum in the
-    accumulators, and `total_cycles` the time from start to halt. Column `utilization` is the number
-    of multiplications divided by (`cycles` times the number of array elements), and
-    `total_utilization` the same quotient with `total_cycles`. With --sparsity, a share of the
-    weights is zero, and the weights are in the scratchpad before the run starts.
+    accumulators. Column `total_cycles` is the time from start to halt. Column `utilization` is the
+    number of multiplications divided by (`cycles` times the number of array elements). Column
+    `total_utilization` is the number of multiplications divided by (`total_cycles` times the number
+    of array elements).
 
-    With --toggles, the command compares two machines. In the machine with the field `sleep`, the
-    registers of unused columns and lanes keep their values. The other machine does not have this
-    field. The table counts the changes of register bits in a run; memory cells do not count. Each
-    row counts the changes in one engine or memory. The row `engines` is the sum of matrix engine,
-    vector engine and accumulators. The row `all` is the sum of the whole machine.
+    With --toggles, the command counts the changes of register bits in a run; memory cells do not
+    count. It compares a machine without the field `sleep` to a machine with this field, in which
+    the registers of unused columns and lanes keep their values. Each row of the table is for one
+    engine or memory. The row `engines` is the sum of matrix engine, vector engine and accumulators,
+    and the row `all` the sum of the whole machine.
     """
     if not re.fullmatch("[-x0-9]+", words[0]):
         refuse_given("named products", "sparsity", "toggles", "file")

@@ -24,7 +24,8 @@ class Case:
     """A benchmark: a command of ``celosia``, and its results in the table of benchmarks.
 
     If ``whole`` is true, all rows of the command's own table are shown. If not, only the result
-    named ``figure`` is shown, beside others' published results for the same shapes.
+    named ``figure`` is shown, beside results that other projects have published for the same shapes
+    of matrices.
     """
 
     words: str
@@ -42,7 +43,7 @@ _PREFACE = tomllib.loads(_TEXT)["preface"]
 
 
 def read_cases() -> dict[str, list[Case]]:
-    """Return a dictionary from each heading in benchmarks.toml to the list of its benchmarks."""
+    """Return a dictionary from each heading in benchmarks.toml to the benchmarks below it."""
     entries = tomllib.loads(_TEXT)["cases"]
     return {heading: [Case(**case) for case in cases] for heading, cases in entries.items()}
 
@@ -134,8 +135,9 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line for each benchmark: its command and its results.
 
-    ``rows`` are the lines that :func:`measure` returns. If the first line has an entry ``rows``
-    (the command's own table), the result has only this table and the first benchmark's command.
+    ``rows`` are the lines that :func:`measure` returns. If the first line has an entry ``rows``,
+    this entry is the table of the first benchmark's command. The result is then only this table,
+    with the command above it.
     """
     title = ""
     if "rows" in rows[0]:

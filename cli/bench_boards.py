@@ -39,14 +39,14 @@ def bench_boards(
 
     With TEXT, the command builds only machines with TEXT in their names. Some units are also built
     without their machine. Reports are written to docs/reports, tables to docs/boards/placements.md
-    and README.md. A machine is not built again if its existing report has the same design, tools
-    and seed. The command can therefore be interrupted and repeated.
+    and README.md. Some designs are built several times, with different seeds of place-and-route.
+    Their report describes the fastest result, and lists the frequencies of all seeds.
 
-    For a machine that is not built again, the command simulates the board, and updates the report's
-    cycles per inference and per token. With --kept the command builds nothing, and only updates
-    these cycles. Cycles are not updated if the machine has changed since its build. Some designs
-    are built several times, with different seeds of place-and-route. Their report describes the
-    fastest result, and lists the frequencies of all seeds.
+    A machine is not built again if its existing report has the same design, tools and seed. The
+    command can therefore be interrupted and repeated. For a machine that is not built again, the
+    command simulates the board, and updates the report's cycles per inference and per token. With
+    --kept it builds nothing, and only updates these cycles. The cycles are not updated if the
+    machine has changed since its build.
     """
     folder = REPORTS
     check_folder(folder)
@@ -71,8 +71,9 @@ def bench_boards(
 def measure(case: Case, folder: Path) -> bool:
     """Build the machine or unit of ``case``, and write a report; return whether it was built.
 
-    Nothing is built if ``folder`` has a report with the same ``design`` (digest of all inputs of
-    the build). If the design does not fit its device, the report has the reason in ``refused``.
+    Nothing is built if ``folder`` has a report whose field ``design`` equals the digest of all
+    inputs of this build. If the design does not fit its device, the field ``refused`` of the report
+    has the reason.
 
     Raises :class:`RunError` if the build fails.
     """
@@ -107,15 +108,17 @@ def measure(case: Case, folder: Path) -> bool:
 def recount(case: Case, folder: Path) -> None:
     """Simulate a board, and update the cycles in the board's existing report.
 
-    The report is that of ``case`` in ``folder``. Its cycles are per inference and per token. If the
-    machine has changed since the build, the cycles are not updated, and a warning is printed. The
-    machine is unchanged if either the configuration's hash is the report's ``configuration``, or
-    the digest of the build's inputs is the report's ``design``.
+    The report is that of ``case`` in ``folder``; without a report, the function does nothing. The
+    updated values are the cycles per inference and per token. They are not updated for a unit
+    alone, nor for a machine that does not fit its device.
 
-    The report's ``sources`` is the version of the source files of the build; :data:`TODAY` means
-    the present version. If ``sources`` is :data:`TODAY`, but the present digest is not ``design``,
-    ``sources`` is set to the commit that added the report. For a unit alone, or a machine that does
-    not fit its device, only ``sources`` is updated. Without a report, the function does nothing.
+    If the machine has changed since the build, a warning is printed instead. The machine is
+    unchanged if the hash of its configuration equals the report's field ``configuration``, or the
+    digest of all inputs of the build equals the field ``design``.
+
+    The field ``sources`` is the version of the source files from which the board was built: a
+    commit, or :data:`TODAY` for the present files. If it is :data:`TODAY`, but the digest no longer
+    equals ``design``, it is changed to the commit that added the report.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

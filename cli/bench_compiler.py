@@ -52,7 +52,7 @@ CONTEXT = 256
 @click.command("compiler", cls=Command, example="llama-42M")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 def bench_compiler(names: tuple[str, ...]) -> None:
-    """Compile models with the shapes of BERT, ViT and Llama and random weights.
+    """Compile models that have the shapes of BERT, ViT and Llama, and random weights.
 
     The table has the seconds of processor time that three steps take: drawing random weights,
     quantization, and the compiler. The machine is the preset `medium`; for ViT and Llama its

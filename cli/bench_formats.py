@@ -39,8 +39,8 @@ _SIZE = "DIMxFFNxPOSITIONS"
 class Format:
     """A number format of weights and activations that ``celosia bench formats`` measures.
 
-    ``config`` is the configuration of the machine that runs the model in this format. The model is
-    a decoder with ``layers`` layers.
+    The measured model is a decoder with ``layers`` layers in this format. It runs on a machine with
+    the configuration ``config``.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Format:
 def read_formats() -> Iterator[Format]:
     """Yield the number formats that formats.toml describes.
 
-    Each format is measured on the preset ``small``, some of whose fields are changed. The file has
-    the changed fields and their values for each format.
+    Each format is measured on a variant of the preset ``small``. For each format, the file has the
+    fields of the preset that are changed, and their values.
     """
     text = (Path(__file__).parent / "formats.toml").read_text(encoding="utf-8")
     for place, group in tomllib.loads(text).items():
@@ -82,14 +82,16 @@ def bench_formats(
 ) -> None:
     """Run decoder layers in every number format, or in formats with NAME in their names.
 
-    Each row of the table is for one format. The command measures the processing of one token, as
-    `celosia bench decode` does, on a variant of the preset `small`. Column `weights` is `streamed`
-    (external memory, one layer) or `resident` (all in the array's weight slots, two layers). A
-    weight slot stores one tile. Column `share` is the row's cycles, divided by the cycles of the
-    first row with the same value in `weights`. Column `slots` is the number of weight slots that
-    contain weights, keys or values. Columns `luts`, `multipliers` and `block_rams` are the
-    resources of the matrix engine on an ECP5 device. They include the weight slots, and the
-    zero-skip unit if the machine has one. With --no-area these three columns are left out.
+    The command measures the processing of one token, as `celosia bench decode` does, on a variant
+    of the preset `small`. Each row of the table is for one format. If column `weights` is
+    `streamed`, the weights of one layer are in external memory. If it is `resident`, the weights of
+    two layers are in the array's weight slots; a slot stores one tile.
+
+    Column `share` is the row's cycles, divided by the cycles of the first row with the same value
+    in `weights`. Column `slots` is the number of weight slots that contain weights, keys or values.
+    Columns `luts`, `multipliers` and `block_rams` are the resources of the matrix engine on an ECP5
+    device. They include the weight slots, and the zero-skip unit if the machine has one. With
+    --no-area these three columns are left out.
     """
     sized = bool(words) and words[0][0].isdigit() and "x" in words[0]
     sizes = read_size(_SIZE, words[0] if sized else "96x256x64", {})

@@ -193,14 +193,16 @@ def decode_at_pins(
     ``position`` earlier tokens. Their keys and values are zeros, since cycles do not depend on
     them. The result is a dictionary from name to measurement.
 
-    An entry whose name ends in ``_share`` is an average data rate, divided by the peak rate of the
-    memory chip. For ``reached_share`` the data rate is that of reads by LOAD instructions, averaged
-    over the cycles in which the load engine works. ``reached_share`` is None if the configuration
-    has no counters. For ``weights_share`` the data rate is the size of all weights, divided by the
-    number of cycles that the token takes. For ``reading_share`` and ``moving_share`` it is the rate
-    at the pins of an SDR SDRAM; both are None for other chips. ``reading_share`` is averaged over
-    the cycles in which only reads are pending, ``moving_share`` over those in which reads or writes
-    are pending.
+    An entry whose name ends in ``_share`` is a mean data rate, divided by the peak rate of the
+    memory chip:
+
+    - ``reached_share``: the rate of reads by LOAD instructions, in the cycles in which the load
+      engine works; None if the configuration has no counters.
+    - ``weights_share``: the size of all weights, divided by the number of cycles that the token
+      takes.
+    - ``reading_share``: the rate at the pins of an SDR SDRAM, in the cycles in which only reads are
+      pending; None for other chips.
+    - ``moving_share``: as ``reading_share``, in the cycles in which reads or writes are pending.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

@@ -32,7 +32,7 @@ TIMEOUT = 1 << 15
 def simulated(
     board: Board, config: Config, *, contents: Path | None = None, image: Path | None = None
 ) -> SimulatedBoard:
-    """Return a running simulation of a board, with the fastest host link that can be simulated.
+    """Return a running simulation of a board, whose host link has the highest possible bit rate.
 
     ``contents`` is a file with the initial content of the board's SDRAM or PSRAM, and ``image`` a
     file with the content of the flash.

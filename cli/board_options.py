@@ -40,15 +40,18 @@ def resolve_board(
     """Return the board that command-line options select, and the configuration of its machine.
 
     The parameters are the values of ``--board``, ``--config``, ``--set``, ``--link`` and
-    ``--memory``. If ``source`` (``--config``) is None, the configuration is the board's default,
-    changed by ``--set``. If ``source`` is not None and external memory is a chip, the width of
-    memory addresses is that of the board's default.
+    ``--memory``, in this order. The configuration is ``source`` or, if this is None, the board's
+    default, changed by ``--set``. Some fields of the result are chosen for the board:
 
-    The function also sets two fields, unless the machine is microcoded or the user has set the
-    field by TOML file or ``--set``. ``registered`` (registers between distant units) is that of the
-    board's default. ``packed`` (one multiplier for two columns) becomes true if the array's
-    operands are narrow enough for the device's multipliers. If the user has set ``multiplier``,
-    ``packed`` is not changed.
+    - the width of memory addresses is that of the board's default, if ``source`` is not None and
+      external memory is a chip.
+    - ``registered`` (registers between distant units) is that of the board's default.
+    - ``packed`` (one multiplier for two columns) is true if the array's operands are narrow enough
+      for the device's multipliers.
+
+    ``registered`` and ``packed`` are not changed in a microcoded machine, or if the user has set
+    the field by a TOML file or ``--set``. If the user has set ``multiplier``, ``packed`` is not
+    changed either.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -73,8 +76,9 @@ def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs a model from its flash at power-on, and its machine's configuration.
 
     ``target`` is the board and its machine's configuration. ``kind`` is the flash's read mode, such
-    as ``qspi``. If the configuration is the board's default, it becomes the board's default for
-    flash, which leaves room for the flash reader. Any other configuration is unchanged.
+    as ``qspi``. If the configuration is the board's default, the result has the board's default for
+    flash, a smaller machine that leaves room for the flash reader. Any other configuration is
+    unchanged.
     """
     board, config = target
     reading_board = with_flash(board, kind)

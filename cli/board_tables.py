@@ -1,4 +1,4 @@
-"""Tables made of the boards' reports, and their insertion into the documentation's pages."""
+"""Makes tables from the boards' build reports, and inserts them into pages of the documentation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median

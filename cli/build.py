@@ -60,8 +60,8 @@ def build(
     A build takes 5 to 20 minutes. It writes the bitstream, the report, the floorplan, the Verilog,
     the constraints and the tools' logs to the folder of --out. Then the command simulates the
     board, and adds the cycles per inference and per token to the report. If the folder already has
-    these files for the same design, nothing is built, and the command only updates these cycles.
-    With --unit it builds one unit without the rest of the machine, and makes no bitstream.
+    the files of the same design, nothing is built, and the command only updates the report's
+    cycles. With --unit it builds one unit without the rest of the machine, and makes no bitstream.
     """
     board, config = target
     if flash is not None:
@@ -87,7 +87,7 @@ def build(
 
 
 def read_seeds(text: str) -> range:
-    """Return the seeds in a text: a single one such as ``3``, or a first and a last as in ``1-3``.
+    """Return the seeds in a text: one seed such as ``3``, or a range such as ``1-3``.
 
     The result is a range of integers. Raises :class:`InputError` if the text has another form, or
     the range is empty.

@@ -11,10 +11,11 @@ from celosia.tb.machine.toolchain import environment
 
 
 def run_command(words: Sequence[str], *, refuses: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run the command ``words`` of ``celosia`` with ``--json`` in the project's folder.
+    """Run the command line ``celosia WORDS --json`` in the project's folder.
 
-    The result has the exit code and the printed texts. Raises :class:`RunError` if the command
-    fails without a result. If ``refuses`` is true, exit code 2, a refusal, is no failure.
+    WORDS are ``words``. The result has the exit code and the printed texts. Raises
+    :class:`RunError` if the exit code is not 0 and no result is printed. If ``refuses`` is true,
+    exit code 2, by which a command refuses its input, does not raise an error.
     """
     main = "from celosia.cli.main import main; main()"
     done = subprocess.run(

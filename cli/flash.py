@@ -65,8 +65,8 @@ def flash(
     """Load the bitstream of a build into a board, or write it to the flash together with a model.
 
     The command calls the board's usual loader. Without FOLDER it loads the bitstream of --from into
-    the FPGA. FOLDER is a folder that celosia compile wrote. With it, the command writes the model
-    to the board's flash, and also the bitstream if --from is given.
+    the FPGA. With FOLDER, a folder that celosia compile wrote, it writes the model to the board's
+    flash, and also the bitstream if --from is given.
 
     If the bitstream was built with --flash, the board loads the model at power-on and runs it on
     the inputs. It then sends a line of text with the classes of the inputs. Without --inputs, the

@@ -25,7 +25,7 @@ WIDE = "wide"
 class Key:
     """A key of ``--quantize KEY=VALUE``: the type, default and meaning of its value.
 
-    ``name`` is the parameter of the command's function that receives the value.
+    ``name`` is the name of the parameter by which the command's function receives the value.
     """
 
     name: str
@@ -116,12 +116,12 @@ MODEL_KEYS = {
 class Formats:
     """Number formats of a quantized model, which the user selects with the option ``--quantize``.
 
-    ``group`` is the number of weights that share a scale, in formats narrower than INT8. ``bits``
-    is for nested weights (weights that can be read at several widths). The inference with the
-    number i, counted from 0, reads only the upper ``bits[i % len(bits)]`` bits of each weight. If
-    ``loss`` is not None, the compiler searches for a narrower weight format for each matrix. The
-    model with these formats may lose at most ``loss`` points of accuracy, or ``loss`` nats of
-    log-likelihood per token.
+    - ``group``: number of weights that share a scale, in formats narrower than INT8.
+    - ``bits``: inference i, counted from 0, reads only the upper ``bits[i % len(bits)]`` bits of
+      each weight. Less than 8 requires nested weights (weights that can be read at several widths).
+    - ``loss``: if not None, the compiler searches for a narrower weight format for each matrix. The
+      model may then lose at most ``loss`` percentage points of accuracy, or ``loss`` nats of
+      log-likelihood per token.
 
     Raises :class:`InputError` if a width is unsupported, ``group`` is set for INT8 weights, or
     ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` is not INT8.
@@ -143,7 +143,7 @@ class Formats:
 
     @property
     def quantization(self) -> Mapping[str, Any]:
-        """These formats as keyword arguments of the quantizer, a dictionary from name to value.
+        """Keyword arguments of the quantizer for these formats: a dictionary from name to value.
 
         The names are fields of :class:`celosia.generators.quantize.options.Quantization`. Raises
         :class:`InputError` if ``bits`` has a number below 8, but the weights are not nested.
@@ -159,7 +159,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """A dictionary from name to value: the fields that a command reports with its results."""
+        """The formats that a command reports with its results: a dictionary from name to value."""
         return {
             "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,
@@ -222,8 +222,8 @@ def quantize_options(keys: Mapping[str, Key]) -> Adder:
 def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
     """Return a dictionary from the ``name`` of every key in ``keys`` to the key's value.
 
-    ``texts`` are the texts after each ``--quantize``. Keys that no text gives have their defaults.
-    A comma belongs to a value if no KEY= follows it, as in ``bits=8,4``. Raises
+    ``texts`` are the texts after each ``--quantize``. A key that is in none of the texts has its
+    default value. A comma belongs to a value if no KEY= follows it, as in ``bits=8,4``. Raises
     :class:`InputError` if a key is not in ``keys``, or if :meth:`Key.value` refuses its value.
     """
     texts_by_key: dict[str, str] = {}

@@ -24,10 +24,12 @@ _HOLE = re.compile(r"\{(\w*)\}")
 def spelling(command: str, option: str) -> str | None:
     """Return the present form of an option that an earlier version of ``celosia`` had.
 
-    ``command`` is the name of the command that had ``option``. The result is a part of a command
-    line, such as ``--quantize group={}``. Its braces are places for values (:func:`holes`). If the
-    option was removed, the result is "gone: " and the reason. If the option is unchanged, the
-    result is None.
+    ``command`` is the name of the command that had ``option``. The result is one of:
+
+    - a part of a command line, such as ``--quantize group={}``, in which braces stand for values
+      (:func:`holes`);
+    - "gone: " and the reason, if the option was removed;
+    - None, if the option is unchanged.
     """
     template = _template(command, option)
     words = (template or "").split()

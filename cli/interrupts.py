@@ -128,15 +128,15 @@ def interrupted() -> bool:
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
-    At the first signal, the handler prints a message, and calls ``end`` in another thread to kill
-    subprocesses. The handler also raises KeyboardInterrupt in the block, unless ``held()`` returns
-    true. While ``held()`` is true, the block must not be interrupted; the block itself must raise
+    At the first signal, a message is printed, and ``end`` is called in another thread to kill
+    subprocesses. KeyboardInterrupt is raised in the block if ``held()`` returns false. If
+    ``held()`` returns true, the block must not be interrupted, and must itself raise
     KeyboardInterrupt once ``held()`` is false. After a signal, the exit code of the process is 130
     (SIGINT) or 143 (SIGTERM), even if the block ends normally.
 
-    The process ends without cleanup, with the same exit code, if the block has not ended five
-    seconds after the first signal. A second signal has this effect too, but not before 0.3 seconds
-    after the first. In nested blocks, only ``end`` and ``held`` of the outer block are used.
+    Five seconds after the first signal, the process ends without cleanup if the block has not
+    ended. At a second signal it ends in the same way, but not before 0.3 seconds after the first
+    signal. In nested blocks, only ``end`` and ``held`` of the outer block are used.
     """
     global _watch
     if _watch is not None:

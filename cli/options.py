@@ -136,7 +136,7 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 
     The command gets the timing of external memory as ``timing``. ``default`` is the name of the
     timing if the user gives none. If ``sized`` is true, the text of ``--memory`` may also have the
-    memory's size in bytes. The command gets it as ``memory_bytes``, or None if no size is given. If
+    memory's size. The command gets this size as ``memory_bytes``, or None if no size is given. If
     ``sized`` is false, a size raises :class:`InputError`.
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
@@ -166,9 +166,9 @@ def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
     """Return the size in bytes and the timing of external memory from the text of ``--memory``.
 
     The text has a size, a timing, or both, separated by a comma. A timing is a name in
-    :data:`TIMINGS`, or numbers of cycles such as ``40/1``. The numbers are the values of the first
-    two fields of :class:`MemoryTiming`, or of all four. The size is None if the text has no size.
-    If the text has no timing, the timing is the one named ``default``. Raises :class:`InputError`
+    :data:`TIMINGS`, or numbers of cycles: LATENCY/INTERVAL such as ``40/1``, or the four fields of
+    :class:`MemoryTiming` such as ``40/1/780/9``. If the text has no size, the size is None. If it
+    has no timing, the result has the timing with the name ``default``. Raises :class:`InputError`
     if a part of the text is neither a size nor a timing.
     """
     size, timing = None, TIMINGS[default]
@@ -280,8 +280,8 @@ def given_options(names: Sequence[str]) -> list[str]:
 def refuse_given(user: str, *names: str) -> None:
     """Raise :class:`InputError` if the command line has an option that does not apply to ``user``.
 
-    ``names`` are the parameters of the options that do not apply. ``user`` is the noun
-    in the message to which they do not apply, or another option such as "--toggles".
+    ``names`` are the names of the parameters of these options. ``user`` is a noun for the message,
+    or another option such as "--toggles".
     """
     refused = given_options(names)
     if refused:

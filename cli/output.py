@@ -1,4 +1,4 @@
-"""Results, progress and errors of every command."""
+"""Prints the results, progress, warnings and errors of every command."""
 
 import io
 import json
@@ -68,9 +68,10 @@ def _column(words: str) -> Column:
 
 @contextmanager
 def progress(title: str) -> Iterator[Update]:
-    """Show a progress bar on standard error; yield a function that updates it with (done, total).
+    """Show a progress bar on standard error; yield a function that updates the bar.
 
-    If standard error is not a terminal, lines of text replace the bar: the first one after half a
+    The function's arguments are the number of finished steps and the number of all steps. If
+    standard error is not a terminal, lines of text replace the bar: the first one after half a
     minute. Text that is printed in the ``with`` block also goes to standard error, because standard
     output carries results only.
     """

@@ -81,7 +81,7 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
     The entry ``cycles_per_inference`` is the mean over the first :data:`COUNT` test images. The
     entry ``inferences_per_second`` is the rate at the board's ``target_mhz``. If the model does not
-    fit the machine, both are None, and the entry ``no_inference`` has the reason.
+    fit the machine, both entries are None, and the entry ``no_inference`` has the reason.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """
@@ -103,12 +103,14 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return the speed at which a machine on a board continues a text with the model stories260K.
 
-    The result is a dictionary. ``cycles_per_token`` and ``tokens_per_second`` are for one text, and
-    the token after :data:`POSITION` earlier tokens. The entries named in :data:`PAIR_RATES` are for
-    two texts at once, if the machine can continue two. A run processes one token of each text, and
-    half of the run's cycles count for each token. ``text_model`` and ``token_position`` are the
-    model's name and :data:`POSITION`. The weights are random, since cycles do not depend on
-    weights.
+    The weights are random, since cycles do not depend on weights. The result is a dictionary:
+
+    - ``cycles_per_token``, ``tokens_per_second``: for one text, and the token after
+      :data:`POSITION` earlier tokens.
+    - the names in :data:`PAIR_RATES`: cycles and rate if the machine continues two texts at once. A
+      run then processes one token of each text, and half of its cycles count for each token. These
+      entries are missing if the machine cannot continue two texts.
+    - ``text_model``, ``token_position``: the model's name and :data:`POSITION`.
 
     The dictionary is empty if the model does not fit the machine. It is also empty if the array has
     no weight slots (on-chip storage of weights) whose weights stay from one run to the next.

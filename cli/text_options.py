@@ -180,10 +180,10 @@ def compiled_text(
 
 
 def tell(program: Program) -> None:
-    """Print the notes about a compiled program to standard error, if there are any.
+    """Print notes about a compiled program to standard error.
 
-    The first note has the weight formats that the compiler's search chose. The second one is a
-    warning if the quantized model's outputs are far from those of the float model.
+    If the compiler has searched for weight formats, the chosen formats are printed. If the
+    quantized model's outputs are far from those of the float model, a warning is printed.
     """
     if program.summary:
         say(f"celosia: {program.summary}", err=True)

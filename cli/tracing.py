@@ -19,7 +19,7 @@ from celosia.tb.models.timeline import timeline
 
 
 class RunTrace:
-    """Records the run of a benchmark's machine, and writes its timeline to ``file``.
+    """Records the runs of a benchmark on a machine, and writes a timeline of one run to ``file``.
 
     If ``file`` is None, nothing is recorded or written. Raises :class:`InputError` if the file
     cannot be written.

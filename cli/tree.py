@@ -113,7 +113,7 @@ class Tree(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return (name of a command, the command, its arguments), read from the list ``args``.
+        """Return (name, command, arguments) of the command with which the list ``args`` begins.
 
         Raises :class:`click.UsageError` for an unknown command; the message lists similar names.
         """
