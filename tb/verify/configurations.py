@@ -38,8 +38,8 @@ def random_config(rng: Random) -> Config:
 
     Nine of ten arrays have 1 to 12 rows and columns, the others 1 to 24. Each optional unit is
     absent in at least a quarter of the configurations. Sizes and widths are random. An option such
-    as a weight format has its default in at least half of the configurations. The default also
-    replaces an inadmissible random value.
+    as a weight format has its default value in at least half of the configurations. If a random
+    value is not admissible, the default value replaces it.
 
     A scratchpad bank has at least 256 bytes, 8 lines of the widest access, and 2 parameter words of
     the vector engine. External memory has at least 64 KB, and program memory 1,200 words.

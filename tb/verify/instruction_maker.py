@@ -36,8 +36,8 @@ class InstructionMaker:
     The instructions use two areas of external memory, each with ``IMAGE_ROWS`` rows of
     ``row_bytes`` bytes. LOAD reads from the area at address 0, and STORE writes to the area at
     ``result_addr``. ``filled`` is a dictionary from accumulator address to shape (m, n). It lists
-    the matrices of sums that the previous instructions have left in the accumulators, and that no
-    instruction has read.
+    the matrices of sums that earlier instructions have written to the accumulators, and that no
+    instruction has read yet.
     """
 
     config: Config

@@ -91,7 +91,8 @@ def random_inputs(
     """Return a list of ``count`` random inputs of an encoder.
 
     Each input is an array of token numbers [n], or of features [n, features]. If the model accepts
-    any length up to ``model.tokens``, n is random for each input; otherwise n is ``model.tokens``.
+    any number of tokens up to ``model.tokens``, n is random for each input; otherwise n is
+    ``model.tokens``.
     """
     least = 1 if model.variable else model.tokens
     rows = [int(rng.integers(least, model.tokens + 1)) for _ in range(count)]

@@ -65,8 +65,8 @@ def clearing_sums(config: Config) -> list[Instruction]:
     """Return DRAIN instructions that clear the accumulators.
 
     A DRAIN clears the accumulators that it reads, and writes their requantized sums to the
-    scratchpad. The instructions must run after :func:`clearing`, which sets all parameters to 0:
-    then these results are 0, and the scratchpad stays cleared.
+    scratchpad. The instructions must run after :func:`clearing`, which sets all parameters to 0.
+    Then the requantized sums are 0, and the scratchpad stays cleared.
     """
     program = []
     for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):
@@ -99,9 +99,10 @@ class RandomProgram:
     result_bytes: int
 
     def load(self, machine: Machine, words: Sequence[int] | None = None) -> None:
-        """Load the program to a machine; its external memory has zeros for the result.
+        """Load the program to a machine, and write the initial content of its external memory.
 
-        ``words`` replaces the program's words if it is not None.
+        The bytes for the program's result are set to zero. ``words`` replaces the program's words
+        if it is not None.
         """
         machine.write_memory(0, self.image)
         machine.write_memory(self.result_addr, bytes(self.result_bytes))

@@ -30,8 +30,8 @@ registered one whose norms and softmaxes store their factors."""
 def covered_config(name: str) -> Config:
     """Return a configuration for which coverage is measured, by its name in ``CONFIGURATIONS``.
 
-    The configuration also gets trace ports, 512 KB of external memory, and a watchdog. Raises
-    :class:`InputError` if the name is unknown.
+    The returned configuration also has trace ports, 512 KB of external memory, and a watchdog.
+    Raises :class:`InputError` if the name is unknown.
     """
     check_known("configuration", name, CONFIGURATIONS)
     source, changes = CONFIGURATIONS[name]

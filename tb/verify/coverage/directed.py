@@ -1,4 +1,4 @@
-"""Instructions for directed tests, with the flags and sizes that a test needs.
+"""Random instructions for directed tests, with given flags and sizes.
 
 The addresses are chosen so that the matrices of an instruction do not overlap.
 """
@@ -31,7 +31,7 @@ _TRIES = 12
 
 
 def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
-    """Return the set of ``flag`` and all other flags that an instruction with ``flag`` must have.
+    """Return all flags that an instruction with the flag ``flag`` must have, including ``flag``.
 
     The set is empty if ``flag`` is empty.
     """
@@ -99,9 +99,9 @@ def build(
     """Return a random instruction with the given flags and sizes, or None if all attempts fail.
 
     ``asked`` is a dictionary from the name of a size, such as ``m``, to the required value. The
-    other sizes are random in 11 attempts, and the smallest allowed in a 12th and last attempt. If
-    ``least`` is true, only the last attempt is made. An attempt fails if the checker refuses the
-    instruction, or if its matrices do not fit the memories.
+    other sizes are random in the first 11 attempts. In the 12th and last attempt they have the
+    smallest allowed values. If ``least`` is true, only this last attempt is made. An attempt fails
+    if the checker refuses the instruction, or if its matrices do not fit the memories.
     """
     if index_of(flags) > len(config.formats):
         return None

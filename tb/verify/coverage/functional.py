@@ -49,12 +49,16 @@ class Goal:
 def goals(config: Config) -> tuple[Goal, ...]:
     """Return the goals of functional coverage that a configuration's instructions can reach.
 
-    A goal is an instruction with a certain flag and a certain size. For each operand that is a
-    size, such as m, and for each flag, there are goals with four values of the size. The values are
-    1, the number of elements that the hardware processes at once (such as the array's rows), one
-    more than this number, and the largest size. The checker and the scratchpad limit the largest
-    size. Instructions that the checker refuses are no goals: for example, an instruction whose flag
-    needs an absent unit.
+    A goal is an instruction with a certain flag and a certain size, such as m. For each flag and
+    each size there are goals with four values of the size:
+
+    - 1;
+    - the number of elements that the hardware processes at once, such as the array's rows;
+    - one more than this number;
+    - the largest size, which the checker and the scratchpad limit.
+
+    Instructions that the checker refuses are no goals, for example an instruction whose flag needs
+    an absent unit.
     """
     return tuple(_goals(config))
 

@@ -60,9 +60,9 @@ def run(case: Case) -> dict[str, Any]:
     goals and the timing. At its end the program stores the whole scratchpad. The stored data and
     every write of the vector engine are compared with the golden machine's.
 
-    In the result, a dictionary, ``mismatch`` describes the first difference, and is empty if there
-    is none. ``reached`` is the list of the coverage points that the program reaches. Each point is
-    a text: the name of a goal, followed by the name of the timing. The list is empty after a
+    The result is a dictionary. ``mismatch`` describes the first difference, and is empty without a
+    difference. ``reached`` is the list of the coverage points that the program reaches. Each point
+    is a text: the name of a goal, followed by the name of the timing. The list is empty after a
     mismatch.
     """
     config = covered_config(case["config"])
@@ -169,7 +169,8 @@ class DirectedProgram:
     def wait_for_store(self, goal: Goal) -> None:
         """Add a STORE, and a goal's matrix instruction that waits until the STORE has ended.
 
-        The wait changes no result, but covers the circuit that waits for the token of a STORE.
+        The wait changes no result. It reaches the coverage points of the circuit that waits for a
+        STORE's token.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

@@ -21,12 +21,12 @@ _NO_CODE = re.compile(
 
 @dataclass
 class Points:
-    """Coverage points of a module, all of one kind: line or toggle.
+    """Coverage points of a Verilog module, all of one kind: line or toggle.
 
     ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points. A
-    point is impossible if no inputs of the design reach it. If several designs with this module are
-    merged, a point is impossible only if it is impossible in all of them. Impossible points do not
-    lower the coverage.
+    point is impossible if no inputs of the simulated design can reach it. If several designs with
+    this module are merged, a point is impossible only if it is impossible in all of them.
+    Impossible points do not lower the coverage.
 
     ``missed`` describes the line points that are not reached: a dictionary from a point's number to
     its description. For toggle points it is empty.
@@ -38,7 +38,7 @@ class Points:
     missed: dict[int, str] = field(default_factory=dict)
 
     def merge(self, other: Self) -> None:
-        """Add the points that another run has reached in the same module.
+        """Add the points of ``other``, which another run has reached in the same module.
 
         The two runs may have simulated different designs that contain this module.
         """
@@ -84,9 +84,11 @@ def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
     """Return the coverage of each module, read from the coverage file ``data`` of Verilator.
 
     The result is a dictionary from a module's key, which identifies its circuit, to its coverage.
-    ``verilog`` is the simulated Verilog. Line points are blocks of code, and the two outcomes of
-    each condition and of each multiplexer. Toggle points are the two changes of each bit, from 0 to
-    1 and from 1 to 0. A point of a module is reached if any instance of the module reaches it.
+    ``verilog`` is the simulated Verilog.
+
+    Line points are blocks of code, and the two outcomes of each condition and of each multiplexer.
+    Toggle points are the two changes of each bit, from 0 to 1 and from 1 to 0. A point of a module
+    is reached if any instance of the module reaches it.
     """
     counts: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
     for text in data.read_text(encoding="utf-8").splitlines():

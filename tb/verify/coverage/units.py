@@ -31,8 +31,8 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case of a coverage campaign: simulate one unit, and return the coverage of its modules.
 
     The case's field ``config`` names the configuration. Its field ``units`` lists the names of
-    units, separated by commas. Its ``index`` selects the unit of this list that is simulated. A
-    name in ``PARTS`` selects runs of the whole accelerator, any other name the unit's bench.
+    units, separated by commas. Its ``index`` selects one unit of this list. If the unit's name is
+    in ``PARTS``, runs of the whole accelerator are simulated, otherwise the unit's bench.
 
     The result is a dictionary. ``unit`` is the unit's name. ``modules`` is the coverage in the form
     of :func:`celosia.tb.verify.coverage.points.to_json`.

@@ -1,6 +1,6 @@
 """Verilog whose coverage is measured.
 
-Each module is identified by its circuit, and each condition is traced back to its Python source.
+A module is identified by a hash of its circuit. For each condition the Python source is known.
 """
 
 import os
@@ -46,8 +46,9 @@ class CoveredModule:
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
         """Return a sort key for the coverage point ``point`` (line number, column, comment).
 
-        The sort key contains the index of the line in the sorted order, not the line number. The
-        coverage points of all modules with equal circuits therefore have the same order.
+        Modules with equal circuits in different designs may have their lines in different orders.
+        The key therefore contains the line's index in the sorted order, not the line number. So the
+        coverage points of these modules have the same order.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
@@ -89,9 +90,9 @@ class CoveredVerilog:
     def is_decided(self, line: int, comment: str) -> bool:
         """Return True if a coverage point is impossible: its condition never has the needed value.
 
-        Either the design ties the condition to a constant, or an enclosing block already tests the
-        same condition. ``line`` (line number) and ``comment`` are Verilator's description of the
-        point.
+        This is so if the design ties the condition to a constant, or if an enclosing block already
+        tests the same condition. ``line`` (line number) and ``comment`` are Verilator's description
+        of the point.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

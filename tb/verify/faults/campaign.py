@@ -95,10 +95,9 @@ def classify(problem: Problem, ran: Ran) -> str:
 
 
 def interval(count: int, total: int) -> tuple[float, float]:
-    """Return the lower and upper bound of Wilson's 95 % confidence interval of a share.
+    """Return the lower and the upper bound of Wilson's 95 % confidence interval of a proportion.
 
-    The share was measured: ``count`` of ``total`` cases have the property. If ``total`` is 0, the
-    bounds are 0 and 1.
+    The measured proportion is ``count / total``. If ``total`` is 0, the bounds are 0 and 1.
     """
     if not total:
         return 0.0, 1.0
@@ -112,10 +111,10 @@ def interval(count: int, total: int) -> tuple[float, float]:
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return a table with the numbers of faults of each unit, from the results of cases.
 
-    The table is a list of dictionaries: one for each unit, and at the end one for all units
-    together. ``injected`` is the number of all faults, and each name in ``CLASSES`` has the number
-    of faults with this outcome. ``silent_low`` and ``silent_high`` are the bounds of the 95 %
-    confidence interval of the share of silent faults. A silent fault changes the model's chosen
+    The table is a list of dictionaries: one for each unit, and a last one for all units together.
+    ``injected`` is the number of all faults, and the entry of each name in ``CLASSES`` is the
+    number of faults with this outcome. ``silent_low`` and ``silent_high`` are the bounds of the 95
+    % confidence interval of the share of silent faults. A silent fault changes the model's chosen
     class or token, but STATUS reports no error.
     """
     units: dict[str, Counter[str]] = {}

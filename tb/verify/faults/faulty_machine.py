@@ -51,9 +51,9 @@ class Flip:
 class Ran:
     """The outcome of a run with a fault.
 
-    ``end`` is the kind of the run's end; AS_BEFORE means that the run continues as without the
-    fault. ``status`` is the final value of STATUS, 0 for AS_BEFORE. ``corrected`` is the number of
-    words with an error that the machine has corrected.
+    ``end`` is the reason for which the simulation stopped. AS_BEFORE means that the run would
+    continue as without the fault. ``status`` is the final value of STATUS, 0 for AS_BEFORE.
+    ``corrected`` is the number of words with an error that the machine has corrected.
     """
 
     end: End
@@ -91,15 +91,16 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 
 
 class FaultMachine(VerilatorMachine):
-    """A Verilator machine that can repeat a run with a fault, an inverted bit.
+    """A machine, simulated by Verilator, that can repeat a run with one inverted bit (a fault).
 
-    If the attribute ``armed`` is true, the next call of :meth:`start` keeps snapshots of its run.
-    :meth:`inject` then repeats this run with a fault, from a snapshot shortly before the fault.
+    If the attribute ``armed`` is true, the next call of :meth:`start` keeps snapshots (copies of
+    the simulation's state) of its run. :meth:`inject` then repeats this run with a fault, from a
+    snapshot shortly before the fault.
 
-    A fault in a word of a memory has no effect if the word is overwritten before it is read, or is
-    never read; such a run is not simulated. A repeated run ends early when it can no longer differ
-    from the run without a fault. This is so when all registers, and all memory words that will
-    still be read, have the same values in both runs.
+    A fault in a memory word has no effect if the word is overwritten before it is read, or is never
+    read. Then the repeated run is not simulated. A repeated run ends early when it can no longer
+    differ from the run without a fault. This is so when all registers, and all memory words that
+    will still be read, have the same values in both runs.
 
     A fault may cause a burst to addresses that external memory does not have. External memory then
     reports an error, as a bus does, and the run ends with the cause MEMORY.
@@ -155,8 +156,9 @@ class FaultMachine(VerilatorMachine):
     def limit_to(self, units: Collection[str]) -> None:
         """Let :meth:`draw` choose only from the registers and memories of ``units``.
 
-        If ``units`` contains ``REGISTERS``, the registers of all units are allowed, and if it is
-        empty, all registers and memories. Raises :class:`InputError` if the circuit lacks a unit.
+        If ``units`` contains ``REGISTERS``, the registers of all units are allowed. If ``units`` is
+        empty, all registers and memories are allowed. Raises :class:`InputError` if the circuit
+        lacks a unit.
         """
         check_units(units, self.sites)
         self._drawn = [

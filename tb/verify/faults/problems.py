@@ -26,8 +26,8 @@ BEFORE, CONTEXT = 6, 32
 class Problem(ABC):
     """A machine that runs inferences of a model, and the results of one run without a fault.
 
-    The run is that of the last call of :meth:`infer`. Faults are injected into repetitions of this
-    run. ``cycles`` is the number of cycles that it took. ``expected`` contains the bytes of its
+    The run is the one of the last call of :meth:`infer`. Faults are injected into repetitions of
+    this run. ``cycles`` is the run's number of cycles. ``expected`` contains the bytes of the run's
     result, and ``choice`` is the class or token with the largest output.
     """
 
@@ -43,9 +43,9 @@ class Problem(ABC):
         """Run inference ``number`` without a fault; set ``cycles``, ``expected`` and ``choice``.
 
         ``number`` selects the inference's input: an image or random tokens. Numbers that differ by
-        a multiple of ``INFERENCES`` select the same input. If the previous call had the same input,
-        the inference is not run again. Raises :class:`RunError` if the result differs from the
-        golden machine's.
+        a multiple of ``INFERENCES`` select the same input. If the previous call selected the same
+        input, nothing is run. Raises :class:`RunError` if the result differs from the golden
+        machine's.
         """
         number %= INFERENCES
         if number != self._number:

@@ -79,9 +79,10 @@ def _member(path: str) -> str:
 def noting(verilog: str) -> str:
     """Return a circuit's Verilog with attributes that stop Verilator from removing fault sites.
 
-    The attributes keep the address and enable ports of memories, and registers that drive an output
-    of their module. They also keep all copies of a duplicated register; without the attributes,
-    Verilator would merge these copies into one register.
+    Fault sites are registers and memories in which a fault can be injected. The attributes keep the
+    address and enable ports of memories, and registers that drive an output of their module. They
+    also keep all copies of a duplicated register, which Verilator would otherwise merge into one
+    register.
     """
 
     def keep(module: re.Match[str]) -> str:
@@ -111,8 +112,8 @@ class _Shallow:
 def unit_names(component: Component) -> list[str]:
     """Return the sorted names of a component's units: its submodules, and ``top`` for itself.
 
-    The names that :attr:`Site.unit` gives to the units' memories are not included. The
-    function takes little time, since it elaborates only the component itself, not its submodules.
+    The list has no separate names for the units' memories, unlike :attr:`Site.unit`. The function
+    takes little time, since it elaborates only the component itself, not its submodules.
     """
     parts = Fragment.get(component, _Shallow(component)).subfragments
     return sorted([_TOP, *(name for _, name, _ in parts if name)])
@@ -137,11 +138,12 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return (C++ header with the offsets of fault sites, list of these sites).
+    """Return a C++ header with the offsets of fault sites, and the list of these sites.
 
     ``sites`` are all registers and memories of the circuit in which a fault can be injected.
-    ``header`` is the text that declares the C++ class of Verilator's model. The offset of a site is
-    the offset of its member in this class. Sites that Verilator has optimized away are omitted.
+    ``header`` is the text of Verilator's header, which declares the C++ class of the model. The
+    offset of a site is the offset of its member in this class. Sites that Verilator has removed are
+    omitted.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

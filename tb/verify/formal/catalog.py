@@ -53,7 +53,8 @@ def results(
 
     If ``broken`` is false, no counterexample is expected. If ``broken`` is true, the proofs use
     mutants (copies of the circuits with an error), and a counterexample is expected for each
-    property. After each proof, ``tell`` is called with the numbers of finished and of all proofs.
+    property. After each proof, ``tell`` is called with two numbers: the finished proofs, and all
+    proofs.
 
     A dictionary has these entries:
 

@@ -42,13 +42,13 @@ class Property:
 
     The assertions are proven for the first ``steps`` cycles from power-on. The proof covers all
     cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, the proof also
-    has an induction step: if the assertions hold in n successive cycles, they also hold in the next
-    cycle. ``pipeline`` is true if the circuit's state never depends on inputs older than ``steps``
-    cycles, so that no later cycle differs from the proven ones. Without ``induction`` and
+    has an induction step: if the assertions hold in n successive cycles, they hold in the next
+    cycle, too. ``pipeline`` is true if the circuit's state never depends on inputs older than
+    ``steps`` cycles, so that no later cycle differs from the proven ones. Without ``induction`` and
     ``pipeline``, nothing is proven about later cycles.
 
-    ``mutant`` is a pair of texts. The first is a piece of the module's source that occurs once; the
-    second is the piece that replaces it in the mutant.
+    ``mutant`` is a pair of texts: a piece of the module's source that occurs once, and the piece
+    that replaces it in the mutant.
     """
 
     name: str
@@ -114,8 +114,8 @@ def prove(proof: Property, *, broken: bool = False) -> str | None:
     in which it fails, counted from power-on. If the induction fails, the text ends with the words
     ``induction step 0`` instead of a cycle.
 
-    The outcome is stored in the cache of builds. It is used again while the circuit, the property
-    and the tools' versions are the same.
+    The outcome is stored in the cache of builds. If the circuit, the property and the tools'
+    versions are unchanged, the stored outcome is returned.
 
     Raises :class:`celosia.arch.errors.RunError` with the last lines of the tool's log if a tool
     fails.

@@ -28,11 +28,11 @@ _SPECIAL = 0.08  # part of the cases in which the file becomes another kind of e
 def damage(path: Path, outside: Path, rng: Rng) -> str:
     """Damage a file at random, and return the name of the kind of damage.
 
-    In most cases, bytes or fields in the content of the file ``path`` are changed. In the other
-    cases, the file is removed or emptied, or a link, folder, pipe or device replaces it. The link
-    leads to itself, or to the file ``outside``, which the caller has made as a copy of the valid
-    file. The returned name is, for example, ``json`` if fields of a JSON file were changed, or
-    ``pipe`` if a pipe replaces the file.
+    Usually, bytes or fields in the content of the file ``path`` are changed. Otherwise, the file is
+    removed or emptied, or a link, folder, pipe or device replaces the file. The link leads to
+    itself, or to the file ``outside``, a copy of the valid file that the caller provides. The
+    returned name is, for example, ``json`` if fields of a JSON file were changed, or ``pipe`` if a
+    pipe replaces the file.
     """
     if rng.random() < _SPECIAL:
         return _replace(path, outside, rng)

@@ -45,8 +45,10 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
     ``main`` is the main function of the command ``celosia``. The command must accept the file, or
     refuse it with exit code 2 and one sentence within 5 s of processor time. It must read no file
-    outside the folder of the damaged file. It runs in a forked process, which cannot allocate more
-    than 4 GiB of memory. The process is killed after 20 s of processor time, or 90 s in all.
+    outside the folder of the damaged file.
+
+    The command runs in a forked process, which cannot allocate more than 4 GiB of memory. The
+    process is killed after 20 s of processor time, or 90 s in all.
 
     The result is a dictionary. ``mismatch`` describes the command's wrong behaviour, and is empty
     if there is none. ``refusal`` is the sentence by which the command refused the file; it is empty

@@ -75,7 +75,7 @@ def _roomy(rng: np.random.Generator) -> Config:
 
 
 def simulated(config: Config) -> Config:
-    """Return ``config`` with the field ``throttle`` limited to 3, to shorten simulations.
+    """Return ``config`` with its field ``throttle`` limited to 3, which shortens simulations.
 
     With a ``throttle`` of n, a machine above its temperature limit moves data in one of n cycles.
     """

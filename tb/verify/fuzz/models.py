@@ -40,10 +40,12 @@ def run(case: Case) -> dict[str, Any]:
     also runs on the circuit (:func:`celosia.tb.verify.fuzz.machines.circuit`).
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none;
-    ``words`` is the program's length in words. ``cycles`` and ``predicted`` are the measured and
-    the predicted cycles of an inference, or of a decoder's last token. They are present if the case
-    runs on the circuit and the machine is not throttled. If the compiler refuses a pair of a model
-    and a machine, another pair is tried; ``refused`` is the number of refused pairs.
+    ``words`` is the program's length in words. If the compiler refuses a pair of a model and a
+    machine, another pair is tried; ``refused`` is the number of refused pairs.
+
+    If the case runs on the circuit and the machine is not throttled, the result also has the
+    entries ``cycles`` and ``predicted``: the measured and the predicted cycles of an inference, or
+    of a decoder's last token.
     """
     rng = case.rng()
     place = case.index % _TURN
@@ -94,10 +96,10 @@ def differs(compiled: Artefact, weights: Weights, inputs: Sequence[NDArray[Any]]
 
     First, the model's programs are checked: they must fit program memory, and give the same results
     in every order in which engines can run their commands. Then the golden machine runs an
-    inference for each of ``inputs``. Its tensors and its output are compared with the integer
-    reference's. If weights stay on the chip between inferences, the last inference is repeated
-    without loading them. If weights are nested, that is, readable at several widths, inferences are
-    run with each width.
+    inference for each of ``inputs``. The tensors and the output are compared with those of the
+    integer reference. If weights stay on the chip between inferences, the last inference is
+    repeated without loading the weights. If weights are nested, that is, readable at several
+    widths, inferences are run with each width.
     """
     config, model = compiled.config, compiled.graph.description
     if len(compiled.words) > config.control.program_depth:

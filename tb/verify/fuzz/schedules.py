@@ -65,10 +65,10 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compile a random model for a random machine in several ways.
 
-    Each program has random tiling, loops and placement of data, from the choices of the compiler's
-    search. The checker must accept each program. The tensors that the golden machine computes must
-    equal those of the integer reference. The model is a decoder in one case of seven, and an
-    encoder in the others.
+    Each way is a random choice of tiling, loops and placement of data that the compiler's search
+    could make. It gives one program. The checker must accept each program. The tensors that the
+    golden machine computes must equal those of the integer reference. The model is a decoder in one
+    case of seven, and an encoder in the others.
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty without an error.
     ``programs`` is the number of different programs. ``refused`` counts the models and choices that

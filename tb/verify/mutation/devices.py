@@ -1,8 +1,8 @@
 """Mutation testing of circuits that drive the pins of devices, such as memory controllers.
 
 The modelled chips have fewer rows and columns than real chips, and wait less time after power-on.
-So a short bench reaches many rows, refreshes and every step of the start sequence. Most other times
-are those of the data sheets.
+So a short bench reaches many rows, many refreshes, and every step of the start sequence. Most other
+times are those of the data sheets.
 """
 
 from dataclasses import replace

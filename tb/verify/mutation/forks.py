@@ -1,9 +1,10 @@
-"""Forks a simulation before its first cycle: one process for each mutant.
+"""Runs a bench on many mutants: it forks a simulation, with one process for each mutant.
 
-Starting Python for a bench takes longer than running most benches. So the simulation is started
-once, and then forks. A first process runs the bench without a mutation. Then one process for
-each mutation runs the bench in a separate folder, in which it leaves cocotb's results. Its
-processor time is limited to half a second plus ``TIMES`` times that of the first process.
+Starting Python for a bench takes longer than running most benches. Therefore the simulation is
+started once, and forks before its first cycle. The first process runs the bench without a mutation.
+Then one process for each mutation runs the bench in a separate folder, and writes cocotb's results
+to this folder. The processor time of these processes is limited to half a second plus ``TIMES``
+times that of the first process.
 
 cocotb imports this module before the bench. The environment variable ``CELOSIA_MUTANTS`` is the
 path of a folder. The file ``mutants.json`` in this folder lists the numbers of the mutations. The

@@ -30,7 +30,7 @@ _FIELD = re.compile(r" -(mode|cell|port|portbit|ctrlbit|wire|wirebit|src) (\S+)"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One mutant of a unit: the change to a port of a cell, and the cell's source lines."""
+    """One mutant of a unit: the change at a port of one cell, and the cell's source lines."""
 
     number: int
     mode: str

@@ -29,10 +29,11 @@ def write_part(mutated: Mutants, part: str, mutants: Sequence[Mutant], folder: P
     """Write a submodule's netlist, with its mutations, to the file ``both.il`` in ``folder``.
 
     ``mutated`` has the netlist of the unit, and ``part`` is the submodule's name. ``mutants`` are
-    mutants of the unit that change cells of the submodule. The written netlist contains their
-    mutations. An input of the netlist selects one mutation by the mutant's number. The other inputs
-    are the signals that the submodule reads from the unit. The outputs are the signals that the
-    unit reads from the submodule.
+    mutants of the unit that change cells of the submodule.
+
+    The written netlist contains the mutations of these mutants. An input of the netlist selects one
+    mutation by the mutant's number. The other inputs are the signals that the submodule reads from
+    the unit. The outputs are the signals that the unit reads from the submodule.
     """
     for name in ("flat.il", "list.ys"):
         text = (mutated.folder / name).read_text(encoding="utf-8")

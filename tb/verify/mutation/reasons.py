@@ -10,7 +10,7 @@ def reason(unit: str, mutant: str) -> str | None:
     """Return the recorded reason why a unit's mutant survives, or None if no reason is recorded.
 
     ``mutant`` describes the mutant: the change, and the source files and lines of the changed cell.
-    To find the reason, line numbers are ignored, since they change whenever the source is edited.
+    A recorded reason applies to all line numbers, since these change when the source is edited.
     """
     change, _, sources = re.sub(r"(\.py):\d+", r"\1", mutant).rpartition(" of ")
     files = ", ".join(dict.fromkeys(sources.split(", ")))
