@@ -61,13 +61,13 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return a dictionary from the path of each instance to the path of its group in a report.
 
-    A group is a large instance with all instances inside it. Groups are the ``limit`` instances
-    with the most cells, cells of inner instances included. An instance belongs to the innermost
-    group that contains it, or to "" outside of groups. An instance whose name ends in a number,
-    such as ``column_3``, and instances inside it are never groups. Thus all elements of an array
-    are in one group.
+    ``paths`` has, for each cell, the path of the instance that contains the cell. A group is a
+    large instance with all instances inside it. The ``limit`` instances with the most cells, cells
+    of inner instances included, are groups. An instance belongs to the innermost group that
+    contains it, or to "" if no group contains it.
 
-    ``paths`` has, for each cell, the path of the instance that contains the cell.
+    An instance whose name ends in a number, such as ``column_3``, is never a group, nor is any
+    instance inside it. All elements of an array are therefore in the same group.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -93,10 +93,12 @@ def count_units(
 
     ``placed`` is the file with the netlist after placement by nextpnr; ``units`` has the instances
     of the design. A group is a large instance with all instances inside it (:func:`groups`). The
-    first result has a dictionary for each group's path: the number of the group's cells that use
-    each resource, such as LUTs. Cells outside all groups are counted as "the top". The second
-    result is a list with (column, row, group's path) for each placed cell. The path is "" for a
-    cell outside all groups.
+    results are:
+
+    - a dictionary from each group's path to a dictionary, which has the number of the group's cells
+      for each resource, such as LUTs. Cells outside all groups are counted as "the top".
+    - a list with (column, row, group's path) for each placed cell. The path is "" for a cell
+      outside all groups.
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
@@ -121,11 +123,13 @@ def count_units(
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
     """Return the slowest path in nextpnr's ``report`` whose ends are in the same clock domain.
 
-    The result is a dictionary; it is empty if there is no such path. ``from`` and ``to`` are the
-    names of the path's first and last cell, and ``ns`` is the path's delay. ``units`` is a list
-    with a dictionary for each instance along the path. In this dictionary, ``unit`` is the text of
-    :meth:`Units.unit`. ``logic_ns`` and ``routing_ns`` are the delays of cells and of wires. All
-    delays are in nanoseconds.
+    The result is a dictionary, which is empty if there is no such path:
+
+    - ``from`` and ``to``: names of the path's first and last cell.
+    - ``ns``: delay of the path (ns).
+    - ``units``: list with a dictionary for each instance along the path. Its entry ``unit`` is the
+      text of :meth:`Units.unit`. Its entries ``logic_ns`` and ``routing_ns`` are the delays of
+      cells and of wires in the instance (ns).
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

@@ -26,14 +26,15 @@ def has_resource(platform: Any, name: str) -> bool:
 
 
 def signals_of(resource: Resource) -> list[str]:
-    """Return the names of a resource's signals; a resource that is one signal has no names."""
+    """Return the names of a resource's signals; the list is empty for a resource of one signal."""
     return [part.name for part in resource.ios if isinstance(part, Subsignal)]
 
 
 def pins_of(resource: Resource, signal: str = "") -> list[Pin]:
-    """Return the pins of a resource, or of one of its signals; the positive pin of a pair.
+    """Return the pins of a resource, or only of its signal ``signal``.
 
-    Raises :class:`KeyError` if the resource has no such signal.
+    A differential pair has one pin in the list, the positive pin. Raises :class:`KeyError` if the
+    resource has no such signal.
     """
     attributes = dict(resource.attrs)
     for io in resource.ios:
@@ -58,9 +59,10 @@ def memory_pins(
 ) -> dict[str, Pin]:
     """Return a dictionary from each port of a memory chip's controller to its pin.
 
-    A port's name is the resource's name, an underscore, and the signal's name. ``ports`` is a
-    dictionary from signals to other names for their ports. Ports of the signals ``buses`` have
-    an index. ``moved`` is a dictionary from signals to names of pins that replace the resource's.
+    A port's name is the resource's name, an underscore, and the signal's name. ``ports`` maps a
+    signal to another name that its port has instead of the signal's name. Each bit of a signal in
+    ``buses`` is a port with an index, such as ``sdram_a[0]``. ``moved`` maps a signal to the names
+    of the pins that are used instead of the resource's pins.
     """
     pins = {}
     for signal in signals_of(resource):

@@ -40,15 +40,19 @@ SPI = ("cs_n", "copi", "cipo", "sck")
 class Board:
     """A board: its device and memory chips, and a machine configuration that fits the device.
 
-    ``title`` is the board's full name. ``package`` is the device's package, or for Gowin its part
-    number. ``speed`` is the speed grade, or empty for iCE40 devices. ``clock_mhz`` is the frequency
-    of the board's oscillator, ``target_mhz`` the machine's frequency that a build tries first
-    (MHz). ``pins`` is a dictionary from each port of the top module to its pin. ``loaders`` are
-    alternative commands that load the bitstream ``{file}`` into the board, the usual command first.
-    At most one of ``sdram``, ``ddr3`` and ``psram`` is not None; it is the chip of the external
-    memory. If all three are None, external memory is block RAM of the device. ``memory_bytes`` is
-    the size of the external memory (bytes). ``link`` is the kind of host link, ``uart`` or ``spi``.
-    If ``flash`` is not None, the board runs a model from its flash at power-on.
+    - ``title``: full name of the board.
+    - ``package``: package of the device, or for Gowin the device's part number.
+    - ``speed``: speed grade of the device; empty for iCE40.
+    - ``clock_mhz``: frequency of the board's oscillator (MHz).
+    - ``target_mhz``: frequency of the machine's clock that a build tries first (MHz).
+    - ``memory_bytes``: size of the external memory (bytes).
+    - ``link``: kind of host link, ``uart`` or ``spi``.
+    - ``pins``: dictionary from each port of the top module to its pin.
+    - ``loaders``: alternative commands that load the bitstream ``{file}`` into the board, the usual
+      command first.
+    - ``sdram``, ``ddr3``, ``psram``: chip of the external memory. At most one of them is not None.
+      If all are None, external memory is block RAM of the device.
+    - ``flash``: if not None, the board runs a model from its flash at power-on.
     """
 
     name: str
@@ -204,7 +208,7 @@ def led_names(name: str) -> tuple[str, ...]:
     """Return the names of a board's LEDs for ``heartbeat``, ``busy`` and ``error``, in this order.
 
     ``name`` is the name of the board; the LEDs' names are those in amaranth-boards. If the board
-    has fewer LEDs, the last of these three signals have none.
+    has fewer LEDs, the result has only the names of these LEDs.
     """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
@@ -354,7 +358,7 @@ def with_flash(board: Board, kind: str) -> Board:
 def board_configs() -> Iterator[Config]:
     """Yield the default configurations of all boards.
 
-    Each board has a configuration whose external memory is block RAM of the FPGA. A smaller
+    Each board has two configurations whose external memory is block RAM of the FPGA. The smaller
     configuration leaves space in the FPGA for a reader of the board's flash. A board with a
     supported memory chip has a third configuration, whose external memory is this chip.
     """

@@ -55,13 +55,13 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A build to make: the machine of ``config`` on a board, or one ``unit`` of it alone.
+    """A build to make: the machine of ``config`` on a board, or only the circuit ``unit``.
 
-    A machine's clock frequency is the highest frequency of the board's PLL that is at most ``mhz``.
-    A unit is built for the board's device, inside a :class:`celosia.fpga.harness.Harness`, and
-    ``mhz`` is the target frequency of place-and-route. The default of ``mhz`` is the board's
-    ``target_mhz``. Place-and-route is repeated for each of ``seeds``, and the fastest result is
-    used.
+    ``mhz`` is the wanted frequency, by default the board's ``target_mhz``. A machine's clock has
+    the highest frequency of the board's PLL that is at most ``mhz``. A unit is built for the
+    board's device, inside a :class:`celosia.fpga.harness.Harness`; ``mhz`` is then the target
+    frequency of place-and-route. Place-and-route is repeated for each of ``seeds``, and the fastest
+    result is used.
     """
 
     config: Config
@@ -72,14 +72,14 @@ class Task:
 
     @property
     def wanted(self) -> float:
-        """Frequency to build for (MHz)."""
+        """The wanted frequency (MHz): ``mhz`` or, if this is None, the board's ``target_mhz``."""
         return self.board.target_mhz if self.mhz is None else self.mhz
 
     def design(self) -> str:
         """Return the digest of all inputs of the build, without running the build.
 
-        The build's report has it as field ``design``. Equal digests show that a build need not be
-        repeated.
+        The build's report has this digest in its field ``design``. A build with an equal digest
+        need not be repeated.
         """
         return _digest(self.verilog(), self.board, self.seeds, self.wanted)
 

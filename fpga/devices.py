@@ -19,12 +19,13 @@ RESOURCES = {
 class Family:
     """A family of FPGA devices: its cells, and the options of its tools.
 
-    ``cells`` maps a resource, such as ``luts``, to a dictionary from cell type to the amount of the
-    resource in one cell. The cell types are those of Yosys's netlist; ``placed`` has the same form,
-    with nextpnr's cell types. ``block_ram_shapes`` are the pairs (width in bits, depth in words) of
-    a block RAM. From these shapes, a build computes each memory's number of block RAMs, and decides
-    which memories to make of LUTs. The list is empty if LUTs of the family cannot replace block
-    RAM. If ``output_registers`` is true, nextpnr supports the output registers of block RAMs.
+    - ``cells``: a dictionary from each resource, such as ``luts``, to a dictionary from cell type
+      to the amount of the resource in one cell. The cell types are those of Yosys's netlist.
+    - ``placed``: a dictionary as ``cells``, but with nextpnr's cell types.
+    - ``block_ram_shapes``: the pairs (width in bits, depth in words) that a block RAM can have.
+      From these shapes, a build computes each memory's number of block RAMs, and decides which
+      memories to make of LUTs. The list is empty if LUTs of the family cannot replace block RAM.
+    - ``output_registers``: true if nextpnr supports the output registers of block RAMs.
     """
 
     name: str
@@ -44,11 +45,12 @@ class Device:
     """A device: its family, its resources, and the options that select it in nextpnr.
 
     ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
-    placement options for the device. ``multiplier_rows`` has the indices of the rows with blocks of
-    four multipliers, ``ram_rows`` the indices of the rows with blocks of four block RAMs.
-    ``blocks`` has the indices of the columns in which these blocks begin. ``celosia.fpga.sites``
-    uses these three fields to place the cells of an array; if they are empty, nextpnr places these
-    cells.
+    placement options for the device.
+
+    ``celosia.fpga.sites`` places the cells of an array by three fields; if they are empty, nextpnr
+    places these cells. ``multiplier_rows`` has the indices of the rows with blocks of four
+    multipliers, ``ram_rows`` the indices of the rows with blocks of four block RAMs. ``blocks`` has
+    the indices of the columns in which these blocks begin.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
     stands for Yosys's default. On a large device the default is less than a fifth of the real

@@ -80,7 +80,7 @@ def load_command(board: Board, file: Path) -> list[str]:
 def flash_command(board: Board, file: Path) -> list[str]:
     """Return the command, a list of words, that writes a bitstream into a board's flash.
 
-    Raises :class:`InputError` if none of the board's loaders that can do this is on PATH.
+    Raises :class:`InputError` if no loader of the board that can write a bitstream is on PATH.
     """
     return _command(board, file, _FLASH_WORDS, "")
 
@@ -90,7 +90,7 @@ def image_command(board: Board, file: Path) -> list[str]:
 
     At power-on the board executes the image, which loads a model and can run it. The image is the
     file ``file``; its first byte is written to address ``IMAGE_ADDR`` of the flash. Raises
-    :class:`InputError` if none of the board's loaders that can do this is on PATH.
+    :class:`InputError` if no loader of the board that can write an image is on PATH.
     """
     # The flash beside the device, not the one in it.
     return _command(board, file, _IMAGE_WORDS, "--external-flash" * (board.device.name == _INNER))
@@ -112,11 +112,11 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size of the external memory that holds a program's data on a board, in bytes.
+    """Return the size of a board's external memory for a program with ``needed`` bytes of data.
 
-    ``needed`` is the size of the data in bytes. External memory is block RAM of the FPGA. If the
-    data exceed the block RAM and the board has a supported memory chip, the chip is used instead.
-    If the result is less than ``needed``, the data do not fit.
+    The result is in bytes. External memory is block RAM of the FPGA. If the data exceed the block
+    RAM and the board has a supported memory chip, external memory is the chip. If the result is
+    less than ``needed``, the data do not fit.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

@@ -23,11 +23,12 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return each module's submodules on paths from a memory to the registers at its outputs.
+    """Return the submodules between memories and the registers at the memories' outputs.
 
-    A memory is ignored if its outputs drive anything but registers. ``memories`` are the names of
-    the memory modules. The result maps a module's name to the names of these submodules. The caller
-    must merge these submodules into the module.
+    The result maps a module's name to the names of the submodules on paths from a memory to these
+    registers. If the caller merges the submodules into the module, the memory and its registers are
+    in the same module. A memory is ignored if its outputs drive anything but registers.
+    ``memories`` are the names of the memory modules.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -31,10 +31,10 @@ class Control:
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
     """Return the memory cells that can include the registers at their outputs.
 
-    The outputs of such a cell drive nothing but these registers. All of the registers have the
-    cell's clock, a common enable, a common reset to 0, and an initial value of 0 or none. The
-    result maps the name of a cell to (name of the memory module, :class:`Control` of the
-    registers). ``memories`` has the names of the memory modules.
+    The result maps the name of a cell to (name of the memory module, :class:`Control` of the
+    registers). ``memories`` has the names of the memory modules. The outputs of a cell in the
+    result drive only registers. All registers of a cell have the cell's clock, a common enable, a
+    common reset to 0, and an initial value of 0 or none.
     """
     loads = loads_of(module)
     initial = _initial(module)

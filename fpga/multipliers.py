@@ -26,7 +26,7 @@ _ECP5 = template("multiplier_ecp5")
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """Verilog of a :class:`Multiplier` in two forms: a hardware multiplier, or made of LUTs."""
+    """Verilog of a :class:`Multiplier` in two versions: a hardware multiplier, and one of LUTs."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""
@@ -47,10 +47,12 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     """Return the :class:`Multiplier` modules that hardware multipliers of the device can replace.
 
     The result maps the name of a module to an :class:`OwnMultiplier`, which has the Verilog of the
-    hardware multiplier. For families other than ``ecp5`` it is empty. A module with operands of at
-    most 18 bits becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage Guide, FPGA-TN-02205). The
-    module's port ``en`` enables the operand registers. The port ``clear`` resets the product
-    register synchronously; without ``clear``, ``en`` also enables the product register.
+    hardware multiplier. For families other than ``ecp5`` the result is empty.
+
+    A module with operands of at most 18 bits becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage
+    Guide, FPGA-TN-02205). The module's port ``en`` enables the operand registers. The port
+    ``clear`` resets the product register synchronously; without ``clear``, ``en`` also enables the
+    product register.
 
     An operand narrower than 18 bits is connected to the upper bits of the multiplier's input, and
     the lower bits are 0. A connection to the lower bits would need extra wires for the sign.
@@ -101,9 +103,10 @@ def with_table_product(text: str, name: str, a_width: int, b_width: int, family:
 
     ``text`` is the Verilog of the module ``name``. The result also has a second module, which
     computes the product. For ``ecp5``, the second module instantiates the module of
-    ``celosia.fpga.table_product.ROWS``; the caller must add this Verilog to the design. For other
-    families, the product is a sum with one term for each bit of the narrower operand. The term is
-    the shifted wider operand if the bit is 1, and 0 if the bit is 0. The sign bit's term is
+    ``celosia.fpga.table_product.ROWS``; the caller must add this Verilog to the design.
+
+    For other families, the product is a sum with one term for each bit of the narrower operand. The
+    term is the shifted wider operand if the bit is 1, and 0 if the bit is 0. The sign bit's term is
     subtracted.
     """
     product = f"{name}_product"

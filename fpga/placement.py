@@ -57,12 +57,14 @@ def place(
 ) -> list[Placement]:
     """Place and route a folder's netlist once for each seed; return the results, fastest first.
 
-    A seed that nextpnr cannot route has no result. If all seeds fail, :class:`RunError` is raised.
     ``mhz`` is the target frequency. ``constraints`` is the name of the constraints file in the
-    folder; if it is None, nextpnr chooses the pins. Seeds run in parallel, one on each processor of
-    the computer. ``progress(done, count)`` is called at the start and after each seed, with the
-    numbers of finished and of all seeds. Results are cached by the hash of netlist, constraints,
-    seed, options and the tool's version.
+    folder; if it is None, nextpnr chooses the pins. nextpnr runs with several seeds in parallel,
+    one on each processor of the computer. ``progress(done, count)`` is called at the start and
+    after each seed, with the number of finished seeds and the number of all seeds. Results are
+    cached by the hash of netlist, constraints, seed, options and the tool's version.
+
+    A seed with which nextpnr cannot route the design has no result. If there is no result at all,
+    :class:`RunError` is raised.
     """
     tool = find_tool(device.family.router)
 
@@ -108,7 +110,7 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has an array of adder trees on a device with known sites.
+    """Return whether a design has an array of adder trees, and the device has known sites.
 
     ``verilog`` is the design. Sites (the positions of multipliers and block RAMs) are known if
     ``device.blocks`` is not empty. If the result is true, a build uses nextpnr's router2, and moves
@@ -168,9 +170,9 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
 
     ``clocks`` maps a clock's name to a dictionary with the target frequency ``constraint`` and the
     reached frequency ``achieved`` (MHz). The machine's clock is the clock with the target nearest
-    to ``mhz``. As targets are rounded, a clock also counts if its target is further from ``mhz``
-    than the nearest by at most 0.1 % of ``mhz``. The result is the lowest reached frequency of all
-    these clocks, or infinity if there is no clock.
+    to ``mhz``. Because targets are rounded, several clocks can be nearest: differences of at most
+    0.1 % of ``mhz`` do not count. The result is the lowest reached frequency of the nearest clocks,
+    or infinity if ``clocks`` is empty.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

@@ -30,7 +30,7 @@ def checked_clock(mhz: float) -> float:
 
 @dataclass(frozen=True)
 class Pll:
-    """A PLL's setting: its output frequency, its input frequency (MHz), and its Verilog.
+    """A PLL's setting: its output frequency, the frequency of its VCO (MHz), and its Verilog.
 
     ``verilog`` is an instance of the PLL with input clock ``clk`` and output ``locked``. On iCE40
     and Gowin, the PLL's output is the net ``fast``, the machine's clock. On ECP5, the PLL's outputs
@@ -44,9 +44,9 @@ class Pll:
 
 @dataclass(frozen=True)
 class Ranges:
-    """Limits of the frequencies of a PLL's phase detector, oscillator and output.
+    """Limits of the frequencies of a PLL's phase detector, VCO and output.
 
-    Each field is a pair (lowest, highest) in MHz.
+    Each field is a pair (lowest, highest) in MHz. ``oscillator`` is the VCO.
     """
 
     detector: tuple[float, float]
@@ -153,9 +153,9 @@ _FAMILIES: dict[str, tuple[_Settings, str]] = {
 def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> Pll:
     """Return the PLL setting with the highest output frequency that is at most ``wanted_mhz``.
 
-    ``clock_mhz`` is the input frequency. Of several settings with this output, the one with the
-    fastest oscillator is chosen, since it has the least jitter. Raises :class:`InputError` if every
-    possible output is above ``wanted_mhz``.
+    ``clock_mhz`` is the PLL's input frequency. If several settings have the same output frequency,
+    the setting with the fastest VCO is chosen, since it has the least jitter. Raises
+    :class:`InputError` if every possible output is above ``wanted_mhz``.
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None

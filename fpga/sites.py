@@ -47,9 +47,11 @@ def seat(netlist: Path, top: str, device: Device) -> int:
     right side inwards. The vector engine's multipliers are placed between the halves, grouped by
     unit.
 
-    The result is 0, and nextpnr chooses all sites, if sites are unknown or the array does not fit
-    them. The result is also 0 if weights of adder trees are not in block RAM. Multipliers with
-    separate enables get no sites either, since a block has too few inputs.
+    The result is 0, and nextpnr chooses all sites, in these cases:
+
+    - the device's sites are unknown, or the array does not fit them.
+    - the weights of adder trees are not in block RAM.
+    - multipliers of the array have separate enables, for which a block has too few inputs.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]

@@ -133,11 +133,13 @@ def _placed(verilog: str, family: str) -> str:
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
     """Return Verilog adapted to a family, and the modules that hardware multipliers can replace.
 
-    The result is a tuple. The first element is the Verilog. For ``ice40``, large memories become
-    SB_SPRAM256KA, and the modules ``MultiplierPair`` and ``HalfProducts`` instantiate hardware
-    multipliers (SB_MAC16). For ``gowin``, memories have no initial contents. For ``ecp5``, the
-    Verilog is not changed. The second element is the result of :func:`find_multipliers`, a
-    dictionary from a module's name to an :class:`OwnMultiplier`.
+    The result is (adapted Verilog, result of :func:`find_multipliers`). The second element is a
+    dictionary from a module's name to an :class:`OwnMultiplier`. The Verilog is adapted as follows:
+
+    - ``ice40``: large memories become SB_SPRAM256KA, and the modules ``MultiplierPair`` and
+      ``HalfProducts`` instantiate hardware multipliers (SB_MAC16).
+    - ``gowin``: memories have no initial contents.
+    - ``ecp5``: the Verilog is not changed.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -149,8 +151,8 @@ def synthesize(
     """Synthesize a design for a device, and return the number of cells of each type.
 
     ``top`` is the name of the design's top module. The result is a dictionary from cell type to
-    number. The netlist is written to ``folder`` as ``netlist.json``. If ``simulation`` is true, it
-    is also written as Verilog, ``netlist.v``; otherwise that file is not written.
+    number. The netlist is written to ``folder`` as ``netlist.json``. If ``simulation`` is true, the
+    netlist is also written as Verilog, to ``netlist.v``.
 
     Products become hardware multipliers, the widest first, until the device has none left; the
     other products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
@@ -243,7 +245,7 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return a dictionary: the amount of each of ``RESOURCES`` that a netlist uses.
+    """Return a dictionary from each of ``RESOURCES`` to the amount that a netlist uses.
 
     ``cells`` maps each cell type of the netlist to the number of its cells. ``family.cells`` has
     the amount of a resource that one cell uses. Each sum is rounded up.

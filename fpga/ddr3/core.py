@@ -37,10 +37,12 @@ class Ddr3:
     """A board's DDR3 chip, and the wiring between the chip and the FPGA.
 
     ``termination`` is the chip's nominal termination (RTT_NOM). If ``swapped_masks`` is true, the
-    board swaps the data masks of bytes 0 and 1: each is connected to the FPGA's pin group of the
-    other byte. To reduce noise, the board connects some FPGA outputs to its supply or to ground.
-    ``high`` is the number of outputs at the supply, which drive 1; ``low`` is the number of outputs
-    at ground, which drive 0.
+    board swaps the data masks of bytes 0 and 1. The mask of byte 0 is then in the FPGA's pin group
+    of byte 1, and vice versa.
+
+    To reduce noise, the board connects some FPGA outputs to its supply or to ground. ``high`` is
+    the number of outputs at the supply, which drive 1. ``low`` is the number of outputs at ground,
+    which drive 0.
     """
 
     chip: Ddr3Chip

@@ -1,10 +1,13 @@
 """Runs LiteDRAM's generator for a core that the file ``core.json`` describes.
 
-The argument on the command line is the folder that contains ``core.json``. The module is run as
-a separate process, because Migen keeps its results in global variables. The process writes two
-files to the same folder. ``core.v`` is the core's Verilog. ``made.json`` has the addresses of the
-core's registers and the chip's initialization sequence. It also has the PHY's phases for read and
-write commands, and the frequencies of the machine's clock and of the PLL's VCO.
+The module is run as a separate process, because Migen keeps its results in global variables. The
+argument on the command line is the folder that contains ``core.json``. The process writes two files
+to this folder:
+
+- ``core.v``: the core's Verilog.
+- ``made.json``: the addresses of the core's registers, the chip's initialization sequence, the
+  PHY's phases for read and write commands, and the frequencies of the machine's clock and of the
+  PLL's VCO.
 """
 
 import copy
@@ -52,12 +55,12 @@ _WR = 15.0
 def timed_module(module):
     """Return a subclass of LiteDRAM's class for a DDR3 chip, with corrected timing parameters.
 
-    tWR, the write recovery time, is at least that of the JEDEC standard. LiteDRAM gives tRFC, the
-    time of a refresh, as a number of cycles of the speed grade's fastest clock. This project's
-    clocks are several times slower: with this number of cycles, refreshes would take an eighth of
-    all time. The result therefore has tRFC in nanoseconds. LiteDRAM rounds tREFI, the time between
-    refreshes, up to a whole cycle. The result's tREFI is therefore 50 ns shorter, which is one
-    cycle of the slowest clock of a machine with DDR3 (20 MHz).
+    - tWR, the write recovery time, is at least that of the JEDEC standard.
+    - tRFC, the time of a refresh, is in nanoseconds. LiteDRAM has it as a number of cycles of the
+      speed grade's fastest clock. At this project's clocks, which are several times slower, that
+      number of cycles would make refreshes take an eighth of all time.
+    - tREFI, the time between refreshes, is shorter by 50 ns, which is one cycle of the slowest
+      clock of a machine with DDR3 (20 MHz). LiteDRAM rounds tREFI up to a whole cycle.
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]
