@@ -22,12 +22,12 @@ def word_addr_width(memory: Memory) -> int:
 
 
 def span_layout(memory: Memory, access: Access) -> data.StructLayout:
-    """Return the layout of one row of a LOAD or STORE in the scratchpad.
+    """Return the layout of a record that describes one row of a LOAD or STORE in the scratchpad.
 
     The row begins at byte address ``sp_addr`` and has ``words + 1`` memory words; the last word has
     ``tail + 1`` bytes. ``last`` is 1 for the last row of a command; the engines in the mask
-    ``push`` then receive a dependency token. If ``empty`` is 1, the command has no rows; ``last``
-    is then also 1.
+    ``push`` then receive a dependency token. If ``empty`` is 1, the command has no data to move;
+    ``last`` is then also 1.
     """
     return data.StructLayout(
         {
@@ -42,10 +42,10 @@ def span_layout(memory: Memory, access: Access) -> data.StructLayout:
 
 
 def row_layout(memory: Memory, access: Access) -> data.StructLayout:
-    """Return the layout of one row of a LOAD or STORE in external memory and in the scratchpad.
+    """Return the layout of a record that describes one row of a LOAD or STORE.
 
-    The row begins at word ``word_addr`` of external memory; ``span`` (:func:`span_layout`)
-    describes it in the scratchpad.
+    The row begins at word ``word_addr`` of external memory. ``span`` (:func:`span_layout`)
+    describes the row in the scratchpad.
     """
     return data.StructLayout(
         {"word_addr": unsigned(word_addr_width(memory)), "span": span_layout(memory, access)}

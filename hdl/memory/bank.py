@@ -15,18 +15,20 @@ from celosia.hdl.stream.pipeline import delay
 class Bank(Component):
     """A byte-addressed memory of ``size`` bytes; an access has at most ``line_bytes`` bytes.
 
-    Throughput is one read and one write per cycle. Addresses are multiples of ``align``; lower bits
-    are ignored. A row has ``line_bytes`` bytes. An access may begin at any offset in a row; it
-    continues in the next row, and after the last byte of the memory at byte 0.
+    Throughput is one read and one write per cycle. Addresses are bytes, and multiples of ``align``;
+    lower address bits are ignored. A row has ``line_bytes`` bytes. An access may begin at any
+    aligned byte of a row. It continues in the next row, and wraps from the last byte of the memory
+    to byte 0.
 
     ``read_data`` has ``line_bytes`` bytes from ``read_addr`` on, two cycles after ``read_en``. Byte
     0 of ``read_data`` is the byte at ``read_addr``. Written bytes must already be rotated: if bit
     ``i`` of ``write_mask`` is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row.
     The row is that of ``write_addr`` if ``i`` is at least the offset of ``write_addr`` in the row.
-    For smaller ``i``, the row is the next one. A read returns bytes that were written in earlier
-    cycles; bytes written in the cycle of the read are undefined. If ``level`` is not ``none``,
-    words have check bits, and ``errors`` reports read words with errors
-    (:class:`celosia.hdl.memory.protected.ProtectedRam`).
+    For smaller ``i``, the row is the next one.
+
+    A read returns bytes that were written in earlier cycles; bytes written in the cycle of the read
+    are undefined. If ``level`` is not ``none``, words have check bits, and ``errors`` reports read
+    words with errors (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` if ``align``, ``line_bytes`` or ``size`` is not a power of two, if
     ``line_bytes`` is less than ``align``, or if ``size`` is less than two rows.
@@ -89,7 +91,7 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return a list of words, each made of ``count`` values: the first value is in its low bits."""
+    """Return a list of words that each join ``count`` values, the first value in the low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]

@@ -1,4 +1,4 @@
-"""Checks that a machine's external memory fits the chip that holds it: SDRAM, PSRAM or DDR3."""
+"""Checks that an SDRAM, PSRAM or DDR3 chip is large enough for the external memory port."""
 
 from amaranth.utils import exact_log2
 
@@ -10,10 +10,7 @@ from celosia.arch.sdram import SdramChip
 
 
 def check_holds(chip: Ddr3Chip | PsramChip | SdramChip, memory: Memory) -> None:
-    """Check that a memory chip has at least as many bytes as the external memory port can address.
-
-    Raises :class:`InputError` if it has fewer bytes.
-    """
+    """Raise :class:`InputError` if a chip has fewer bytes than the memory port can address."""
     if 1 << memory.addr_width > chip.size:
         raise InputError(
             f"mem_addr_width must be at most {exact_log2(chip.size)}, as {chip.name} has "

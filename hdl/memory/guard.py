@@ -17,10 +17,10 @@ class MemoryGuard(Component):
     """Disconnects the core from external memory, so that the core can be reset during transfers.
 
     If the core is connected, ``core_read`` and ``core_write`` are combinationally connected to
-    ``read`` and ``write`` of memory. If ``close`` is 1, the core's read requests, write requests
-    and write data are each cut off. A payload that the core already offers is first accepted by
-    memory. ``closed`` is 1 when all three streams are cut off; the core may then be reset at any
-    time. If ``close`` is 0, the core is connected again in the next cycle.
+    ``read`` and ``write`` of memory. If ``close`` is 1, the guard cuts off three streams of the
+    core: read requests, write requests and write data. A payload that the core already offers is
+    first accepted by memory. ``closed`` is 1 when all three streams are cut off; the core may then
+    be reset at any time. If ``close`` is 0, the core is connected again in the next cycle.
 
     The guard completes the outstanding transfers after ``closed``; ``owed`` is 1 while there are
     any. It drops the words that the core had requested. It sends the missing words of write bursts

@@ -1,4 +1,4 @@
-"""A memory with check bits that outputs words at once, and corrects wrong ones a cycle later."""
+"""A memory with check bits that outputs words at once, and corrects wrong words a cycle later."""
 
 from amaranth.hdl import Cat, Signal
 from amaranth.lib.wiring import In, Out
@@ -15,7 +15,7 @@ class LateRam(Component):
     ``read_data`` is the stored word without correction. If a reader uses the word, it sets ``take``
     to 1, and drives ``taken`` with the word in the next cycle. If the word was wrong, ``repair`` is
     1 in the cycle of ``taken``, ``corrected`` is the corrected word, and ``errors`` reports the
-    error. ``take`` may be later than the read, while ``read_data`` still has the word.
+    error. ``take`` may be 1 in any cycle in which ``read_data`` still has the word.
     """
 
     def __init__(self, width: int, depth: int):

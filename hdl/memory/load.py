@@ -28,11 +28,11 @@ class LoadEngine(Component):
     """Runs LOAD commands; each copies ``m`` rows of ``row_bytes`` bytes to the scratchpad.
 
     ``dram_addr`` and ``dram_stride`` must be multiples of a memory word's size; ``sp_addr`` and
-    ``sp_stride`` may have any value. A row's last word may be partial. Up to 32 rows, of any number
-    of commands, may be requested before their data arrive; :class:`Bursts` cuts the rows into
-    bursts. Throughput is one memory word per cycle: a row takes one cycle for each of its words, if
-    ``memory`` accepts a request for each row in that time. ``status.done`` is 1 in the cycle in
-    which the last write of a command is accepted.
+    ``sp_stride`` may have any value. A row's last word may be partial. Up to 32 rows, of one or
+    more commands, may be requested before their data arrive; :class:`Bursts` cuts the rows into
+    bursts. Throughput is one memory word per cycle: a row of w words takes w cycles, if ``memory``
+    accepts the next row's request within that time. ``status.done`` is 1 in the cycle in which the
+    last write of a command is accepted.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0, level: str = "none"):

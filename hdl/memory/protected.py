@@ -67,10 +67,10 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 
 
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
-    """Return the mask of the wrong bit of a word with the syndrome ``found``, and the error bits.
+    """Return a mask with a 1 at a word's wrong bit, and the error bits of :func:`errors_found`.
 
-    The word XOR the mask is the right word. If two bits are wrong, the error cannot be corrected,
-    and the mask is undefined. :func:`errors_found` defines the error bits.
+    Both are computed from the word's syndrome ``found``. The word XOR the mask is the corrected
+    word. If two bits are wrong, the error cannot be corrected, and the mask is undefined.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -142,10 +142,10 @@ class ProtectedRam(Component):
     Words are initially 0, with right check bits.
 
     ``errors`` reports each wrong word once per read, for one cycle. If ``held`` is false, the
-    report follows one cycle after the word appears in ``read_data``; bits that flip later are not
-    reported. If ``held`` is true, the report is in the cycle in which the wrong word appears, or in
-    which a bit of ``read_data`` flips. If a word is written in the cycle of its read, the data read
-    are undefined, and no error is reported.
+    report follows one cycle after the word appears in ``read_data``, and bits that flip later are
+    not reported. If ``held`` is true, the report is in the cycle in which the wrong word appears,
+    or in which a bit of the word in ``read_data`` flips. If a word is written in the cycle of its
+    read, the data read are undefined, and no error is reported.
     """
 
     def __init__(

@@ -67,16 +67,15 @@ class Scratchpad(Component):
     If several ports request the same bank, the first in the order of ``readers`` or ``writers`` is
     granted, in the same cycle (``ready`` depends on ``valid``). The reader ``b`` (weights) is
     first, because the weights of a tile must arrive without a gap. The reader ``a`` (activations)
-    is second. A port waits only until the commands of the ports before it in this order end. If
-    weights and activations are in the same bank, each line of weights delays the array by one
-    cycle.
+    is second. So a port waits at most until the commands that use earlier ports end. If weights and
+    activations are in the same bank, each line of weights delays the array by one cycle.
 
     If the configuration has the option ``registered``, each access is made one cycle after its
     grant. A request of the first reader is then always accepted at once, and granted one cycle
     later. The data of the first reader arrive ``weight_latency`` cycles after the accepted request,
     those of other readers ``sram_latency`` cycles after it. If the configuration has the option
     ``throttle``, the input ``hold`` is 1 in cycles in which a hot machine must move less data. In
-    these cycles, only the first reader and the writers before the last are granted.
+    these cycles, only the first reader, and all writers except the last, are granted.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
     bytes written in earlier cycles; bytes written in the same cycle are undefined. The program's

@@ -18,8 +18,8 @@ class SplitRam(Ram):
     Memories of up to ``WHOLE`` words are not split. A read in the cycle of a write to the same word
     is undefined.
 
-    If ``stages`` is 1, ``read_data`` is one cycle later, because the output registers of the block
-    RAMs are used. The select bit of the multiplexer then has a register for each ``part`` bits of a
+    If ``stages`` is 1, the output registers of the block RAMs are used, and ``read_data`` is one
+    cycle later. The select bit of the multiplexer then has a register for each ``part`` bits of a
     word, because the block RAMs of a word are far apart.
     """
 

@@ -30,8 +30,8 @@ class StoreEngine(Component):
     one memory word per cycle. Rows are read while earlier bursts are being written. The words of a
     burst are offered after ``memory`` has accepted the burst's request. If ``stages`` is 1 and
     scratchpad lines are longer than 8 bytes, words reach ``memory`` one cycle later.
-    ``status.done`` is 1 for one cycle for each command, in the order of commands, not before
-    ``memory.written`` reports the command's last burst.
+    ``status.done`` is 1 for one cycle for each command, in the order of commands. It is never 1
+    before ``memory.written`` reports the command's last burst.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0):

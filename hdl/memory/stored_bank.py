@@ -18,15 +18,19 @@ class AccumulatorBank(Component):
     """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
     The bank can read one row and write one row in each cycle. A cycle with ``read_en`` at 1 reads
-    the row at ``read_addr``; from the next cycle until the next read, ``row`` has the row's sums
+    the row at ``read_addr``. From the next cycle until the next read, ``row`` has the row's sums
     and ``filled`` its bit. Both are undefined if the row was never written or cleared, or is
-    written in the cycle in which it is read. If ``clear_stb`` is 1, only the bit ``filled`` of the
-    row at ``write_addr`` is set to 0. The sums are not set to 0, which would need gates between an
-    adder and the memory. If ``write_stb`` is 1, ``filled`` of the row at ``write_addr`` is set to
-    1, and ``write_row`` is written there. ``write_row`` must arrive ``later`` cycles after
-    ``write_stb`` and ``write_addr``; ``filled`` is set without this delay. If the protection level
-    ``level`` is not ``none``, rows have check bits. ``errors`` (:func:`error_port`) then reports
-    the errors of a row one cycle after the row appears on ``row``.
+    written in the cycle in which it is read.
+
+    A cycle with ``clear_stb`` at 1 clears the row at ``write_addr``: its bit ``filled`` becomes 0.
+    The sums do not become 0, which would need gates between an adder and the memory. A cycle with
+    ``write_stb`` at 1 writes ``write_row`` to the row at ``write_addr``, and sets the row's
+    ``filled`` to 1. ``write_row`` must arrive ``later`` cycles after ``write_stb`` and
+    ``write_addr``; ``filled`` is set without this delay.
+
+    If the protection level ``level`` is not ``none``, rows have check bits. ``errors``
+    (:func:`error_port`) then reports the errors of a row one cycle after the row appears on
+    ``row``.
     """
 
     read_en: Signal

@@ -15,8 +15,8 @@ class DirectSums:
     """Registers of :class:`AccumulatorMemory` between block RAM and adder, with the least delay.
 
     A sum is written in the cycle that computes it. ``later`` is the number of cycles from the
-    computation of a sum to its write. ``latency`` is the number of additional cycles between the
-    read of a row and its addition, 0 in this class. If ``sleep`` is true, a register keeps its
+    computation of a sum to its write, here 0. ``latency`` is the number of additional cycles
+    between the read of a row and its addition, also 0. If ``sleep`` is true, a register keeps its
     value in cycles in which it receives no new value, which saves power. Otherwise the register
     loads in every cycle.
     """
@@ -58,11 +58,12 @@ class DirectSums:
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adder, the row for a drain, and a list of their error bits.
 
-        The list is empty if this class does not correct rows. The rows are available one cycle
-        after ``banks`` output them. ``adds`` and ``drains`` are the numbers of the banks with the
-        row for the adder and the row for the drain. ``add_1`` is 1 if a bank outputs a row for the
-        adder, ``drained_1`` if a bank outputs a row for a drain. ``add_2`` is ``add_1`` one cycle
-        later. ``total`` is the row of sums that the adders computed last.
+        The list of error bits is empty in classes that do not correct rows. The rows are available
+        one cycle after ``banks`` output them. ``adds`` is the number of the bank with the row for
+        the adder, and ``drains`` that of the bank with the row for a drain. ``add_1`` is 1 if a
+        bank outputs a row for the adder, and ``drained_1`` is 1 if a bank outputs a row for a
+        drain. ``add_2`` is ``add_1`` one cycle later. ``total`` is the row of sums that the adders
+        computed last.
 
         A bank outputs old data if an earlier addition to the row has not been written yet. Entry i
         of the list ``before`` is 1 if the addition i + 2 cycles earlier was to the same row. The
@@ -79,11 +80,12 @@ class DirectSums:
 
 
 class StagedSums(DirectSums):
-    """A pipeline that writes each sum from a register, one cycle later than :class:`DirectSums`.
+    """Registers like those of :class:`DirectSums`, but each sum is written one cycle later.
 
-    Each bank has an output register, which is part of the block RAM; the row is selected from the
-    output registers of the two banks. Each column has separate registers for the two bits that
-    select its adder's operand (:meth:`begin`), so that they can be placed near the column.
+    A register delays each sum before it is written. Each bank has an output register, which is part
+    of the block RAM; the row is selected from the output registers of the two banks. Each column
+    has separate registers for the two bits that select its adder's operand (:meth:`begin`), so that
+    they can be placed near the column.
     """
 
     later = 1
@@ -106,10 +108,11 @@ class StagedSums(DirectSums):
 
 
 class CorrectedSums(StagedSums):
-    """A pipeline in which a decoder corrects flipped bits in the rows that are read.
+    """Registers like those of :class:`StagedSums`, with decoders that correct flipped bits.
 
-    There are registers before and after the decoder. A row is written one cycle later than with
-    :class:`StagedSums`. The errors of a row are reported one cycle after its correction.
+    The decoders correct the rows that are read; there are registers before and after them. A row is
+    written one cycle later than with :class:`StagedSums`. The errors of a row are reported one
+    cycle after its correction.
     """
 
     later = WRITTEN_LATER

@@ -14,8 +14,9 @@ from celosia.hdl.stream.slice import RegisterSlice
 class WordSplitter(Component):
     """Splits written words into columns of a memory chip, the lowest column first.
 
-    If ``valid`` is 1, ``data`` is the next column, and a bit of ``mask`` is 1 for each byte to
-    write; ``take`` advances to the next column. Throughput is one column per cycle.
+    If ``valid`` is 1, ``data`` is the next column, and ``mask`` has a 1 for each byte of the column
+    to write. A cycle with ``take`` at 1 advances to the next column. Throughput is one column per
+    cycle.
     """
 
     def __init__(self, memory: Memory, width: int):
@@ -50,7 +51,7 @@ class WordSplitter(Component):
 
 
 class WordCollector(Component):
-    """Joins columns from a memory chip to words, lowest column first; outputs the words on ``o``.
+    """Joins columns from a memory chip into words, lowest column first; outputs the words on ``o``.
 
     If ``i_valid`` is 1, ``i`` is the next column. ``take`` must be 1 in the cycle in which the
     controller requests the first column of a word from the chip. At most ``depth`` words may be

@@ -131,7 +131,7 @@ class BlockReader(Component):
 
 
 class BlockWriter(Component):
-    """Joins the words of write bursts to blocks, and requests the writes of complete blocks.
+    """Joins the words of write bursts into blocks, and requests the writes of complete blocks.
 
     A block is the data of one access to the chip. ``o_block`` outputs the addresses of complete
     blocks. ``data`` are the bytes of the oldest block that has not been removed, and ``mask`` is 1

@@ -24,9 +24,10 @@ class Ddr3Memory(Component):
     written. ``written`` is 1 in the cycle in which the core accepts the last block of a write
     burst. A read requested after that cycle returns the new data.
 
-    ``ready`` is 1 from the end of the chip's initialization on; before, no word moves. ``failed``
-    is then also 1 if the initialization found no working read delays. Raises :class:`InputError` if
-    a word is wider than a block, or the memory is larger than the chip.
+    ``ready`` is 1 from the end of the chip's initialization on; before that, no word is
+    transferred. Together with ``ready``, ``failed`` becomes 1 if the initialization found no
+    working read delays. Raises :class:`InputError` if a word is wider than a block, or the memory
+    is larger than the chip.
     """
 
     def __init__(self, memory: Memory, start: Ddr3Start):

@@ -19,10 +19,10 @@ class Starter(Component):
     The register accesses are those of a :class:`celosia.arch.ddr3.Ddr3Start`. Each lane is tested
     at every read delay and every bit slip (the number of bits by which received data are shifted).
     For each lane, the unit finds the longest series of adjacent delays that pass at one bit slip.
-    Of series of equal length, the first is used. The middle delay of the series is output on
-    ``delay``, its bit slip on ``place``, and both are set. The test is then repeated once with
-    these settings. After that, ``over`` is 1. ``failed`` is then also 1 if the repeated test failed
-    or a lane had no passing delay.
+    If several series have this length, the first is used. The unit sets the middle delay of the
+    series and its bit slip in the core, and outputs them on ``delay`` and ``place``. The test is
+    then repeated once with these settings. After that, ``over`` is 1, and ``failed`` is also 1 if
+    the repeated test failed or a lane had no passing delay.
     """
 
     def __init__(self, start: Ddr3Start):

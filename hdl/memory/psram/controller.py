@@ -1,4 +1,4 @@
-"""The PSRAM controller: the chip's clock has an edge per cycle, a command moves part of a burst."""
+"""A PSRAM controller that divides bursts into commands; the chip's clock has an edge per cycle."""
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered
@@ -29,13 +29,15 @@ class PsramController(Component):
 
     ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
     frequency of the chip's clock. The ``chip.dies`` dies work in parallel. In each cycle each die
-    moves one byte. The lowest byte of a word moves first, on the first die. If both read and write
-    bursts wait, they alternate. A burst is cut at multiples of ``timing.columns`` columns into
-    pieces, each moved by one command. The cuts keep a command in one row, and short enough not to
-    delay refreshes. A write piece begins when all of its words are available. A read piece begins
-    when there is room for all of its words. The first data follow the first byte of a command by
-    ``begin(latency)`` cycles (:func:`celosia.arch.psram.begin`). ``latency`` is ``chip.latency``,
-    or twice as much if the chip requests it on its pin RWDS.
+    moves one byte. The lowest byte of a word moves first, on the first die.
+
+    If both read and write bursts wait, they alternate. A burst is cut at multiples of
+    ``timing.columns`` columns into pieces, each moved by one command. A piece is within one row of
+    the chip, and short enough not to delay refreshes. A write piece begins when all of its words
+    are available. A read piece begins when there is room for all of its words. The first data
+    follow the first byte of a command by ``begin(latency)`` cycles
+    (:func:`celosia.arch.psram.begin`). ``latency`` is ``chip.latency``, or twice as much if the
+    chip requests it on its pin RWDS.
 
     ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
     requested later returns the new data. ``failed`` is 1 for one cycle if the chip sends data

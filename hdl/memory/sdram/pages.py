@@ -81,9 +81,9 @@ class PageCutter(Component):
 class Pieces(Component):
     """Cuts read and write bursts into pieces, and outputs the pieces as one stream ``o``.
 
-    A piece is a range of columns in one row of one bank. If bursts wait in both directions, the
-    direction changes after each burst. The field ``writes`` of ``o`` is 1 if the burst is a write.
-    The first piece of a burst follows the accepted request by two cycles.
+    A piece is a range of columns in one row of one bank. If both read and write bursts wait, they
+    alternate. The field ``writes`` of ``o`` is 1 if the burst is a write. The first piece of a
+    burst follows the accepted request by two cycles.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):

@@ -1,4 +1,4 @@
-"""The start-up and the refreshes of an SDRAM chip."""
+"""Starts an SDRAM chip after power-on, and refreshes it."""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -19,9 +19,9 @@ class Upkeep(Component):
     ``timing.refresh`` cycles. At most ``POSTPONED`` due refreshes are counted. ``wanted`` is 1
     while a refresh is due, and ``urgent`` is 1 while at least ``URGENT`` are due. The controller
     sets ``quiet`` to 1 in a cycle in which it moves no data and may close all rows. A due refresh
-    begins in such a cycle. ``working`` is 1 from the next cycle until the end of the refresh, and
-    during the start. While ``working`` is 1, the controller must send ``command`` to the chip, and
-    each PRECHARGE for all banks.
+    begins in a cycle with ``quiet`` at 1. ``working`` is 1 from the next cycle until the end of the
+    refresh, and during the start. While ``working`` is 1, the controller must send ``command`` to
+    the chip; a PRECHARGE must apply to all banks.
     """
 
     def __init__(self, timing: SdramTiming):
