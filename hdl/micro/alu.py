@@ -29,7 +29,7 @@ ALU_CONTROL = data.StructLayout(
 class MicroAlu(Component):
     """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects the operation.
 
-    The fields of ``control`` are single bits. ``sum`` is ``a + b + carry``, or
+    The fields of ``control`` are single bits. The sum ``sum`` is ``a + b + carry``, or
     ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if ``sum`` is 0. If ``subtract`` and
     ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``. The operands are compared as
     unsigned numbers if ``unsigned`` is 1, else as signed numbers. The bits ``result_1`` and

@@ -13,20 +13,21 @@ class MicroArray(Component):
     """An array of ``rows`` by ``cols`` multipliers, with rows of accumulators for the sums.
 
     ``word`` has two bytes from the scratchpad, and ``byte`` has one byte. Five strobes load weights
-    and activations from these inputs. If ``weight`` is 1, ``byte`` is the next weight; if
+    and activations from these inputs. If ``weight`` is 1, ``byte`` is the next weight. If
     ``weights`` is 1, the bytes of ``word`` are the next two weights. If ``blank`` is 1, the next
     weight is 0. If ``enter`` is 1, ``byte`` is the next activation. If ``enters`` is 1, in arrays
-    of two rows, the bytes of ``word`` are the next two activations. Weights arrive row by row, and
-    within a row column by column. If the number of columns is odd, a 0 follows the weights of each
-    row.
+    of two rows, the bytes of ``word`` are the next two activations.
+
+    Weights arrive row by row, and within a row column by column. If the number of columns is odd, a
+    0 follows the weights of each row.
 
     A vector has one activation for each row of the array. When its last activation has entered,
     each column's sum of products is added to that column of an accumulator row. In a cycle with
-    ``begin`` at 1, the input ``row`` is the number of the accumulator row for the next vector; each
-    further vector is added to the following row. In a cycle with ``take`` at 1, accumulator row
-    ``row`` is read and cleared. From the next cycle on, ``sum`` is the first column of the row that
-    was read; each cycle with ``step`` at 1 advances to the next column. ``take`` may be 1 from the
-    fourth cycle after the last activation on.
+    ``begin`` at 1, the input ``row`` is the number of the accumulator row for the next vector; the
+    sums of each further vector are added to the following row. In a cycle with ``take`` at 1,
+    accumulator row ``row`` is read and cleared. From the next cycle on, ``sum`` is the first column
+    of the row that was read; each cycle with ``step`` at 1 advances to the next column. ``take``
+    may be 1 from the fourth cycle after the last activation on.
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):

@@ -137,8 +137,8 @@ CONTROL = data.StructLayout({"alu": ALU_CONTROL, **dict.fromkeys(_BITS, 1), "sou
 class MicroDecode(Component):
     """Decodes the number of an operation into the control bits of the core; combinational.
 
-    ``store`` is 1 for stores and branches: in these operations the field rd has low bits of the
-    immediate or of the branch target, not a destination.
+    ``store`` is 1 for stores and branches. In these operations the field rd has low bits of the
+    immediate or of the branch target, instead of the number of a destination register.
     """
 
     operation: In(6)
