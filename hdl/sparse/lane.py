@@ -27,13 +27,13 @@ def sum_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 class SparseLane(Component):
-    """Multiplies one lane's part of a sparse matrix by activations, and outputs column sums.
+    """Multiplies a range of a sparse matrix's elements by activations, and outputs column sums.
 
-    A lane has consecutive elements of the matrix (column by column), encoded as entries
-    (``celosia.arch.sparse``). An entry is a number of zeros, with or without a weight after them.
-    Before the entries, three header fields give the position of the lane's first element: tile,
-    column in the tile, and row. If bit i of ``begin`` is 1, ``field`` is header field i. If
-    ``take`` is 1, ``field`` is the lane's next entry.
+    Several lanes divide the matrix: each multiplies consecutive elements (column by column),
+    encoded as entries (``celosia.arch.sparse``). An entry is a number of zeros, with or without a
+    weight after them. Before the entries, three header fields give the position of the lane's first
+    element: tile, column in the tile, and row. If bit i of ``begin`` is 1, ``field`` is header
+    field i. If ``take`` is 1, ``field`` is the lane's next entry.
 
     ``product`` is 1 if the entry on ``field`` has a nonzero weight. ``zeros`` is the number of zero
     weights in this entry. If ``stall`` is 1, ``take`` must be 0: the entry would complete a column,

@@ -26,10 +26,10 @@ class SparseUnit(Component):
     read while the previous row is multiplied. The encoded sparse matrix B is read through ``b``
     once for each row of A, one beat (an entry for every lane) per cycle. A lane sums the products
     of one column after another. Sums are added to the accumulators one per cycle; if several lanes
-    have a sum, the lowest lane is first. All lanes wait if a lane would complete a column before
-    the sum of the lane's previous column has been added. From its first request to its last
-    accumulated sum, a command takes :func:`sparse_cycles` cycles if the scratchpad accepts every
-    request at once and no lane waits.
+    have a sum, the lowest lane is first. All lanes wait if a lane would complete a column while the
+    lane's previous sum still waits. From its first request to its last accumulated sum, a command
+    takes :func:`sparse_cycles` cycles if the scratchpad accepts every request at once and no lane
+    waits.
 
     A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
     and ``push`` is then the mask of engines that receive a dependency token. A drain reads the
