@@ -1,4 +1,4 @@
-"""A queue after a pipeline without stalls: inputs enter the pipeline if the queue has space."""
+"""A queue after a pipeline that cannot stall: inputs enter it only if the queue has space."""
 
 from amaranth.hdl import Mux, ShapeLike, Signal, Value
 from amaranth.lib import stream

@@ -17,9 +17,9 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return the arguments whose width is at least one bit, as a dictionary from name to shape.
+    """Return a dictionary from name to shape, with those arguments that have at least one bit.
 
-    The shape True is one bit, and the shape False is a field of width 0.
+    An argument is NAME=SHAPE. True stands for a shape of one bit, and False for no bits.
     """
     _OPTIONAL.update(fields)
     shapes = {
@@ -29,20 +29,26 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to input port, for all ``fields`` with at least one bit."""
+    """Return a dictionary from name to input port, for those arguments with at least one bit.
+
+    An argument is NAME=SHAPE, as in :func:`present`.
+    """
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to output port, for all ``fields`` with at least one bit."""
+    """Return a dictionary from name to output port, for those arguments with at least one bit.
+
+    An argument is NAME=SHAPE, as in :func:`present`.
+    """
     return {name: Out(shape) for name, shape in present(**fields).items()}
 
 
 def has(record: Any, name: str) -> bool:
-    """Return whether a payload has a field ``name``, or a component or interface a port ``name``.
+    """Return whether ``record`` has a field or a port with the name ``name``.
 
-    Raises :class:`AttributeError` if there is none, and ``name`` was never an argument of
-    :func:`present`.
+    ``record`` is a payload, a component or an interface. Raises :class:`AttributeError` if the
+    result would be false, and ``name`` was never an argument of :func:`present`.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

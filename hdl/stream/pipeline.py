@@ -47,7 +47,7 @@ def domain_of(m: Module, stages: int) -> Any:
 
 
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
-    """Return ``value`` delayed by ``stages`` (0 or 1) registers that synthesis never merges.
+    """Return ``value`` delayed by ``stages`` registers (0 or 1), which synthesis never merges.
 
     Place-and-route can then place such a register near the logic that reads it. ``reset`` is as in
     :func:`delay`.

@@ -8,7 +8,7 @@ from celosia.hdl.component import Component
 
 
 def skids(m: Module, source: wiring.PureInterface, *, stages: int) -> list[wiring.PureInterface]:
-    """Connect ``source`` to ``stages`` (0 or 1) skid buffers, and return a list of the streams.
+    """Connect ``source`` to ``stages`` skid buffers (0 or 1), and return a list of the streams.
 
     The list has ``source``, then the output of the buffer if ``stages`` is 1. The caller connects
     the last stream of the list to the receiver.
