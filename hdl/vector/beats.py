@@ -15,8 +15,8 @@ from celosia.hdl.stream.slice import slices
 def beat_layout(access: Access) -> data.StructLayout:
     """Return the layout of a beat: bytes, the number of elements in them, and three end flags.
 
-    ``data`` has ``count`` elements from byte 0 on. ``row_last``, ``tile_last`` and ``last`` are 1
-    for the last beat of a row, of a tile and of the matrix.
+    ``data`` has ``count`` elements from byte 0 on. ``row_last`` is 1 for the last beat of a row,
+    ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the matrix.
     """
     return data.StructLayout(
         {
@@ -49,12 +49,12 @@ def elements(beat, lanes: int, width: int) -> list[Value]:
 
 
 def present(beat, lanes: int) -> Value:
-    """Return a mask with one bit per lane, which is 1 if the beat has an element for the lane."""
+    """Return a mask with one bit per lane; a bit is 1 if the beat has an element for the lane."""
     return Cat(beat.count > lane for lane in range(lanes))
 
 
 def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None:
-    """Connect a stream to the sink whose strobe is 1, or to no sink if all strobes are 0.
+    """Connect a stream to the sink whose strobe is 1; if all strobes are 0, connect no sink.
 
     ``sinks`` are pairs (strobe, stream).
     """
@@ -67,11 +67,11 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, object]], sink) -> None:
     """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect no source.
 
-    ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values. If the configuration
-    has the options ``registered`` and ``fused``, as large machines have, each lane has separate
-    registers with copies of the strobes. These copies select the source of the lane's value. Each
-    strobe must then be 1 from one cycle before the first beat of its source to the last beat. In
-    other configurations the strobes themselves select the values, in the same cycle.
+    ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values. By default the
+    strobes select the source in the same cycle. If the configuration has the options ``registered``
+    and ``fused``, each lane has separate registers with copies of the strobes. These copies select
+    the source one cycle later. Each strobe must then be 1 from one cycle before the first beat of
+    its source to the last beat.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:

@@ -36,8 +36,8 @@ class VectorDecoder(Component):
 
     Each flag has the same position in the flags field of every instruction. Instructions without
     the flag have a 0 there, because the sequencer stops at a header with a reserved bit at 1. If
-    the configuration lacks an instruction, the bit of its opcode is always 0. A flag that only such
-    instructions have is always 0, too.
+    the configuration lacks an instruction, the bit of its opcode is always 0. The bit of a flag is
+    always 0 if the configuration lacks all instructions with this flag.
     """
 
     def __init__(self, instructions: Iterable[Definition]):

@@ -18,8 +18,8 @@ from celosia.hdl.vector.walker import Walker
 class DrainReader(Component):
     """Reads m rows of n accumulators and clears them; outputs beats of ``lanes`` sums.
 
-    The n columns are read in tile columns (groups of at most as many columns as the array has), one
-    tile column after another. Tile column nt is in the accumulator rows from
+    The n columns are read in groups called tile columns, one group after another. A tile column has
+    at most the number of columns of the array. Tile column nt is in the accumulator rows from
     ``acc_addr + nt * acc_stride`` on. A row of a tile column makes ``ceil(columns / lanes)`` beats,
     one per cycle, lowest column first. Lanes past the end of the row are undefined. The first beat
     follows ``start`` by ``drain_latency`` cycles, or more if the array is adding sums to the
@@ -29,9 +29,9 @@ class DrainReader(Component):
     may be 1 for the next matrix; its beats follow the beats of the current matrix.
 
     If the configuration has ``fused``, there is an input ``by_row``. If ``by_row`` is 1, all tile
-    columns of row 0 are read first, then those of row 1, and so on. If ``softmax_lanes`` is also
-    larger than ``lanes``, there is an input ``softmax``. If both inputs are 1, beats have
-    ``softmax_lanes`` lanes.
+    columns of row 0 are read first, then all of row 1, and so on. If ``softmax_lanes`` is also
+    larger than ``lanes``, there is an input ``softmax``. If ``by_row`` and ``softmax`` are 1, beats
+    have ``softmax_lanes`` lanes.
     """
 
     def __init__(self, config: VectorConfig):

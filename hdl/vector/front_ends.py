@@ -1,4 +1,4 @@
-"""The front ends of the vector engine, which compute the inputs of its back end."""
+"""The front ends of the vector engine, which compute the values that its back end requantizes."""
 
 from amaranth.hdl import Cat, signed
 from amaranth.lib import data, stream, wiring
@@ -18,20 +18,21 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Contains the front ends of MAP, SOFTMAX and NORM, which compute the inputs of the back end.
+    """Contains the front ends of MAP, SOFTMAX and NORM, which process the input of a command.
 
     ``opcode`` selects the front end that receives the streams ``i`` (first operand) and ``r``
-    (second operand) and drives ``o``. If the configuration has ``fused``, a SOFTMAX or NORM with
-    the flag ``drain`` reads requantized accumulators from ``drained`` instead of ``i``. During
-    other commands no beat is accepted or output.
+    (second operand). The front end outputs values on ``o``, which the back end requantizes and
+    writes. If the configuration has ``fused``, a SOFTMAX or NORM with the flag ``drain`` reads
+    requantized accumulators from ``drained`` instead of ``i``. During commands without a front end
+    no beat is accepted or output.
 
     ``command`` must hold from the first input beat of the command to its last beat on ``o``. In a
     ``registered`` machine it must be valid one cycle before the first beat. ``opcode`` and ``flag``
-    are the command's, but may change one cycle later than ``command``. ``start`` starts a SOFTMAX,
-    also before the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new
-    SOFTMAX begins, and ``command`` must hold while ``owes`` is 1. In a ``registered`` machine the
-    front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
-    later.
+    are those of the command, but may change one cycle later than ``command``. A cycle with
+    ``start`` at 1 starts a SOFTMAX, and may come before the last beat of the previous SOFTMAX. In
+    that case ``owes`` is 1 until the new SOFTMAX begins, and ``command`` must hold while ``owes``
+    is 1. In a ``registered`` machine the front ends of SOFTMAX and NORM receive ``start``,
+    ``command``, ``opcode`` and ``flag`` one cycle later.
     """
 
     def __init__(self, config: VectorConfig):

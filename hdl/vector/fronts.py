@@ -1,4 +1,4 @@
-"""The front ends of the vector engine, which turn beats of bytes into values for the back end."""
+"""Front ends of the vector engine: they compute the values that the back end requantizes."""
 
 from amaranth.hdl import Cat, Mux, Signal, signed
 from amaranth.lib import data, stream, wiring
@@ -21,7 +21,7 @@ OFFSET_WIDTH = COUNT_WIDTH + 3
 
 
 class MapFront(Component):
-    """The front end of MAP: subtracts the zero point ``zero`` from the elements of ``i``.
+    """Processes the input of MAP: subtracts the zero point ``zero`` from the elements of ``i``.
 
     Elements have 8 bits, or 16 bits if ``wide`` is 1. The circuit is combinational.
     """
@@ -50,13 +50,13 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the lane that has a certain column of the row in the current beat.
+    """Computes the lane of the current beat in which a given column of the row is.
 
-    The column is ``first`` in row 0, and increases by ``step`` from row to row. ``offset`` is the
-    column minus the first column of the beat. If ``offset`` is from 0 to ``lanes - 1``, ``offset``
-    is the lane. If not, another beat has the column. After a cycle with ``start`` at 1, the current
-    beat is the first of row 0. ``advance`` moves to the next beat of the row, or to the first beat
-    of the next row if ``row_last`` is 1.
+    The number of the column is ``first`` in row 0, and increases by ``step`` from row to row.
+    ``offset`` is this number minus the number of the beat's first column. If ``offset`` is from 0
+    to ``lanes - 1``, it is the lane. Otherwise another beat has the column. After a cycle with
+    ``start`` at 1, the current beat is the first of row 0. ``advance`` moves to the next beat of
+    the row, or to the first beat of the next row if ``row_last`` is 1.
     """
 
     start: In(1)
@@ -83,7 +83,7 @@ class ColumnOffset(Component):
 
 
 class SoftmaxFront(Component):
-    """The front end of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
+    """Processes the input of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
     Columns outside ``start_column`` to ``limit - 1`` are masked. From row to row, ``start_step`` is
     added to ``start_column``, and ``limit_step`` to ``limit``. If ``diagonal_en`` is 1,
@@ -92,9 +92,9 @@ class SoftmaxFront(Component):
 
     ``start`` may be 1 for the next softmax before the last beat of the current one is accepted. The
     other inputs must then be the same for both, except ``start_column``, ``limit`` and ``number``.
-    These three inputs are loaded when that last beat is accepted. ``owes`` is 1 from ``start``
-    until they are loaded, and they must hold meanwhile. A ``registered`` machine has a register
-    stage before the softmax unit, and one after it.
+    These three inputs are loaded when the current softmax's last beat is accepted. ``owes`` is 1
+    from ``start`` until the inputs are loaded, and they must hold meanwhile. A ``registered``
+    machine has a register stage before the softmax unit, and one after it.
 
     If the configuration has ``row_factors``, the results are exponentials that are not divided by
     the sum of their row. For each row, ``factor`` then outputs the reciprocal of this sum and the
@@ -200,7 +200,7 @@ class SoftmaxFront(Component):
 
 
 class NormFront(Component):
-    """The front end of NORM: normalizes rows of ``n`` 16-bit elements of ``i``.
+    """Processes the input of NORM: normalizes rows of ``n`` 16-bit elements of ``i``.
 
     If ``add`` is 1, the elements of ``r`` are first added to those of ``i``. If ``add`` is 0, ``r``
     is not read. ``o_sum`` outputs the elements before the normalization, to be written to the

@@ -1,4 +1,4 @@
-"""Storage indices of row factors: numbers by which later commands multiply rows."""
+"""Storage indices of row factors, which are the numbers by which later commands multiply rows."""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -15,15 +15,15 @@ class KeptFactors(Component):
 
     A row factor is a number that NORM or SOFTMAX computes for a row, and by which a later command
     multiplies the row. ``command`` is the next command to start; ``first`` is the storage index of
-    its factor for row 0. ``norm`` or ``softmax`` is 1 in the cycle in which a NORM or SOFTMAX
-    starts. Factors of a NORM arrive on ``factor`` in the order of rows. Factors of a SOFTMAX arrive
-    on ``sum_factor`` with their indices. Each of these inputs exists only if the configuration has
-    the instruction.
+    the command's factor for row 0. ``norm`` or ``softmax`` is 1 in the cycle in which a NORM or
+    SOFTMAX starts. Factors of a NORM arrive on ``factor`` in the order of rows. Factors of a
+    SOFTMAX arrive on ``sum_factor`` with their indices. ``factor`` exists only if the configuration
+    has NORM, and ``sum_factor`` only if it has SOFTMAX.
 
     ``o`` outputs each factor and its index in the cycle of arrival. ``norms`` is 1 while factors of
-    a NORM are outstanding, and ``softmaxes`` is 1 while factors of a SOFTMAX are. The vector engine
-    must start no NORM while ``softmaxes`` is 1, and no command while ``norms`` is 1. Therefore two
-    factors never arrive in the same cycle.
+    a NORM are outstanding, and ``softmaxes`` is 1 while factors of a SOFTMAX are outstanding. The
+    vector engine must start no NORM while ``softmaxes`` is 1, and no command while ``norms`` is 1.
+    Therefore two factors never arrive in the same cycle.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):

@@ -1,4 +1,4 @@
-"""Overlap of two vector commands: the next reads its input while the current one still writes."""
+"""Overlap of two vector commands: one command writes its output while the next reads its input."""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -11,8 +11,8 @@ from celosia.hdl.ports import command_layout
 class Overlap(Component):
     """Stores a vector command while its results are written and the next command reads its input.
 
-    ``i`` is the command whose inputs the front end reads. ``o`` is the command whose results the
-    back end writes. If ``behind`` is 1, ``o`` is the stored command, which came before ``i``. If
+    ``i`` is the command whose input the vector engine reads. ``o`` is the command whose results the
+    engine writes. If ``behind`` is 1, ``o`` is the stored command, which came before ``i``. If
     ``behind`` is 0, ``o`` is ``i``. Only a command with the flag ``followed`` can overlap with the
     next command, and only if ``fused`` is true.
 
@@ -21,11 +21,11 @@ class Overlap(Component):
     units of the engine have begun command ``i``. ``written`` is 1 in the cycle in which the last
     beat of command ``o`` is written.
 
-    If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the results are
-    written. The command is stored, and ``behind`` is 1 from the next cycle on. The first cycle in
-    which ``early`` can be 1 is that of ``read``, or the next one if ``stages`` is 1. ``follows`` is
-    1 if command ``i`` has the opcode of the stored command. While ``behind`` is 1, command ``i``
-    may start only if ``follows`` is 1.
+    If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the command's
+    results are written. The command is stored, and ``behind`` is 1 from the next cycle on. The
+    first cycle in which ``early`` can be 1 is that of ``read``, or the next one if ``stages`` is 1.
+    ``follows`` is 1 if command ``i`` has the opcode of the stored command. While ``behind`` is 1,
+    command ``i`` may start only if ``follows`` is 1.
     """
 
     def __init__(self, *, stages: int, fused: bool):

@@ -38,9 +38,10 @@ def param_layout(config: VectorConfig) -> data.StructLayout:
 
 
 def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLayout:
-    """Return the layout of :class:`ParamMemory`'s output: a parameter word for a beat.
+    """Return the layout of :class:`ParamMemory`'s output: the requantization parameters of a beat.
 
-    If ``marked`` is true, the layout also has the number of elements and the end flags of the beat.
+    ``word`` is a parameter word (:func:`param_layout`). If ``marked`` is true, the layout also has
+    the number of elements and the end flags of the beat.
     """
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
@@ -49,10 +50,10 @@ def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLay
 def held_bits(config: VectorConfig) -> list[int | None]:
     """Return a list that gives, for each bit of a parameter word, the stored bit that it equals.
 
-    The list has one element for each bit of the word, including padding. An element is the position
-    of the stored bit in the word. For a stored bit this is the bit's position itself. The upper
-    bits of a bias or a shift are not stored; they equal its highest stored bit. The element is None
-    if a bit is not stored and is always 0: a low bit of a multiplier, or padding.
+    Element i of the list is the position of the stored bit that bit i of the word equals. For a
+    stored bit, the element is i. The upper bits of a bias or a shift are not stored, because they
+    equal its highest stored bit. For a bit that is always 0 and not stored (a low bit of a
+    multiplier, or padding), the element is None.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -76,7 +77,10 @@ def sums_stages(config: VectorConfig) -> int:
 
 
 def factor_members(config: VectorConfig) -> dict[str, Any]:
-    """Return :class:`ParamMemory`'s ports for row factors, in a dictionary from name to port."""
+    """Return a dictionary from name to port: the ports of a :class:`ParamMemory` for row factors.
+
+    A row factor is a number by which a row of a matrix is multiplied.
+    """
     return {
         "factors": In(1),
         "by_tile": In(1),
@@ -93,21 +97,23 @@ class ParamMemory(Component):
     in which it is written; the program's dependency tokens prevent this.
 
     A cycle with ``start`` at 1 begins a walk: a :class:`Walker` generates beats from ``walk``. For
-    each beat, the word at its address is read. ``o`` outputs these words, up to one per cycle. The
-    first word follows ``start`` by three cycles, or by four in a ``registered`` machine. If the
-    configuration has ``fused``, ``start`` may be 1 before all words of the current walk have been
-    read. The next walk then begins after the current one; ``owes`` is 1 until it begins, and
-    ``walk`` must hold meanwhile. If ``marked`` is true, each word on ``o`` also has the fields
-    ``count``, ``row_last`` and ``last`` of its beat.
+    each beat, the word at the beat's address is read. ``o`` outputs these words, up to one per
+    cycle. The first word follows ``start`` by three cycles, or by four in a ``registered`` machine.
+    If ``marked`` is true, each word on ``o`` also has the fields ``count``, ``row_last`` and
+    ``last`` of its beat.
+
+    If the configuration has ``fused``, ``start`` may be 1 before all words of the current walk have
+    been read. The next walk then begins after the current walk; ``owes`` is 1 until the next walk
+    begins, and ``walk`` must hold meanwhile.
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
     matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is
     1, the scale that each word represents is multiplied by the factor of the beat's row: the
-    multiplier and the shift change as in ``celosia.sim.requantize.times_factor``. If it is 0, they
-    do not change. ``factor`` is the storage index of the factor of row 0; the next rows have the
-    next indices. If ``by_tile`` is 1, a beat uses the factor of its tile column instead of its row.
-    A factor on the input ``kept`` is stored at its index; only walks that start in later cycles may
-    read it.
+    multiplier and the shift change as in ``celosia.sim.requantize.times_factor``. If ``factors`` is
+    0, words do not change. ``factor`` is the storage index of the factor of row 0; the next rows
+    have the next indices. If ``by_tile`` is 1, a beat uses the factor of its tile column instead of
+    its row. A factor on the input ``kept`` is stored at its index; only walks that start in later
+    cycles may read it.
     """
 
     def __init__(

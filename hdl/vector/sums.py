@@ -16,7 +16,7 @@ WAITING = (Skid, RegisterSlice)
 
 
 class SumWriter(Component):
-    """Writes the k-th beat of ``i``, 16-bit elements, to the k-th address of ``walk``.
+    """Writes the 16-bit elements of beat k of ``i`` to address k of ``walk`` in the scratchpad.
 
     ``start`` starts a walk; ``busy`` is 1 from then until the last write of the walk has been
     accepted. While no walk is active, beats are accepted and dropped.

@@ -43,10 +43,11 @@ class VectorEngine(Component):
     """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
     Port ``v`` reads the input of a command, ``r`` the second input or the residual, and ``drain``
-    the accumulators. The input of MAP, SOFTMAX and NORM passes a front end and the epilogue, which
-    writes the output through ``o``. DRAIN passes accumulators to the epilogue directly. NORM also
-    writes its sums back, through ``s``. PARAMS and TABLE fill memories of the engine. If the
-    configuration has ``fused``, accumulators can also be the input of SOFTMAX and NORM.
+    the accumulators. The input of MAP, SOFTMAX and NORM passes a front end (the circuit for the
+    command's function) and the epilogue. The epilogue requantizes values, and writes the output
+    through ``o``. DRAIN passes accumulators to the epilogue directly. NORM also writes its sums
+    back, through ``s``. PARAMS and TABLE fill memories of the engine. If the configuration has
+    ``fused``, accumulators can also be the input of SOFTMAX and NORM.
 
     A command is accepted in the cycle of its last write, together with ``status.done``. The output
     may overwrite the input row by row, if its elements are not wider than those of the input. A

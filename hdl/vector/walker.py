@@ -1,6 +1,6 @@
-"""Generates the addresses of a walk, which visits a matrix tile by tile.
+"""Generates the addresses of a walk, which is a tile-by-tile pass over a matrix in memory.
 
-A beat of the walk covers some adjacent columns of one row of a tile.
+A beat of the walk is some adjacent columns of one row of a tile.
 """
 
 from amaranth.hdl import Const, Module, Mux, Signal, Value, unsigned
@@ -14,7 +14,7 @@ from celosia.hdl.stream.slice import slices
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
-    """Return the layout of a :class:`Walker`'s input ``walk``.
+    """Return the layout of a :class:`Walker`'s input ``walk``, from which it generates addresses.
 
     The fields are the base address, the address steps between beats, rows and tiles, and the sizes
     of the matrix, a beat and a tile. If ``wraps`` is true, there is also the field ``period``.
@@ -82,14 +82,15 @@ def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInte
 
 
 class Walker(Component):
-    """Generates the beats of m rows of n columns, one per cycle.
+    """Generates addresses of an m x n matrix, one per beat (some adjacent columns of a row).
 
-    The columns are cut into tiles of ``tile`` columns, and a tile's row into beats of ``beat``
-    columns. Beats are generated tile by tile, and row by row within a tile. ``addr`` starts at
-    ``base``. It moves by ``beat_step`` from beat to beat. From the beginning of one row to the next
-    it moves by ``row_step``, and from one tile to the next by ``tile_step``, modulo 2**addr_width.
-    ``count`` is the number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's
-    row, ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
+    The columns are divided into tiles of ``tile`` columns, and a tile's row into beats of ``beat``
+    columns. One beat is generated per cycle, tile by tile, and row by row within a tile. ``addr``
+    is ``base`` in the first beat, and increases by ``beat_step`` from beat to beat within a row.
+    Between the first beats of adjacent rows it increases by ``row_step``, and between the first
+    beats of adjacent tiles by ``tile_step``. All steps are modulo 2**addr_width. ``count`` is the
+    number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's row,
+    ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
 
     If ``wraps`` is true and ``period`` is not 0, the addresses of a matrix row wrap around: the
     distance of a beat from the row's first beat is taken modulo ``period``. ``beat_step`` and

@@ -1,4 +1,4 @@
-"""The addresses that a vector engine command accesses, for each reader and writer."""
+"""Computes the address sequences that a vector command accesses, for each reader and writer."""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
