@@ -61,8 +61,8 @@ class MemoryReadPort(wiring.Signature):
     """The read half of the external memory port, seen from the accelerator.
 
     ``request`` asks for a burst of ``last + 1`` words from byte address ``addr`` on; ``addr`` must
-    be a multiple of a word's size. ``data`` returns the words in order, and the bursts in the order
-    of the requests.
+    be a multiple of a word's size. ``data`` returns the words of each burst in order, and the
+    bursts in the order of their requests.
     """
 
     def __init__(self, memory: Memory):
@@ -101,10 +101,10 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
     """Return the ports that carry the scales of weights, as a dictionary from name to port.
 
-    If the argument ``scaled`` is true, weight slots (storage for one tile of weights each) have
-    scales, and there are two ports. The port ``scales`` has a scale for each column. If the port
-    ``scaled`` is 1, the receiver multiplies each column's sum by the column's scale. If the
-    argument ``scaled`` is false, the dictionary is empty.
+    The argument ``scaled`` states whether weight slots (storage for one tile of weights each) have
+    scales. If it is false, the dictionary is empty. If it is true, there are two ports. The port
+    ``scales`` has a scale for each column. In a cycle in which the port ``scaled`` is 1, the
+    receiver multiplies each column's sum by the column's scale.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -113,10 +113,11 @@ def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
 class AccumulatePort(wiring.Signature):
     """Sums from the array to the accumulators: one row per cycle, which cannot be refused.
 
-    The port has no ``ready``. If weight slots store a scale for each column (the argument
-    ``scaled`` is true), the port has the members ``scaled`` and ``scales``. In a cycle in which the
-    member ``scaled`` is 1, the receiver adds each column's ``data`` times the column's scale. In
-    such a cycle each column's ``data`` fits in 18 bits (signed).
+    If ``valid`` is 1, the receiver adds ``data``, one sum per column, to the accumulator row
+    ``addr``. If the constructor's argument ``scaled`` is true, the port also has the members
+    ``scaled`` and ``scales`` (:func:`scale_members`). In a cycle with the member ``scaled`` at 1,
+    the receiver first multiplies each sum by the scale of its column; the sums in ``data`` then fit
+    in 18 bits (signed).
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):
@@ -213,7 +214,7 @@ whose tokens the next command waits for."""
 
 
 class EventPort(wiring.Signature):
-    """Reports each cycle's queued, offered, accepted and completed commands and array activity.
+    """Reports, in each cycle, the events of commands and the activity of the multiplier array.
 
     If ``word_valid`` is 1, ``word`` enters a command queue. The words are the headers and operands
     of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``). The
@@ -255,9 +256,10 @@ class MachinePorts(wiring.Signature):
     reports a failed access, and ends the run. ``mem_reset`` must be 1 while external memory is
     reset, and together with ``rst`` at power-up. It informs the machine that memory will not answer
     the requests sent before. ``mem_forget`` is 1 for one cycle when the host writes FORGET to the
-    register CONTROL: the machine then no longer waits for answers to earlier requests. If the
-    configuration has the option ``trace``, the port ``trace`` reports the vector engine's writes,
-    and ``events`` the activity of every engine.
+    register CONTROL: the machine then no longer waits for answers to earlier requests.
+
+    If the configuration has the option ``trace``, the port ``trace`` reports the vector engine's
+    writes, and ``events`` the activity of every engine.
     """
 
     def __init__(self, memory: Memory, access: Access, *, thermal: bool, trace: bool):
