@@ -350,9 +350,9 @@ def _check_follows(step: Step) -> None:
 def alike(before: Step, step: Step) -> bool:
     """Return whether two vector instructions are the same operation, on any addresses and sizes.
 
-    Their opcodes must be equal, and their flags, except for ``followed``. They may differ in
-    addresses, strides, ``m``, ``n`` and the range of columns that a softmax uses in row 0 (operands
-    ``start`` and ``limit``).
+    Their opcodes must be equal. Their flags must be equal, too, except for ``followed``. The
+    instructions may differ in addresses, strides, ``m``, ``n`` and the range of columns that a
+    softmax uses in row 0 (operands ``start`` and ``limit``).
     """
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (

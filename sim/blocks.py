@@ -39,8 +39,8 @@ def operands(mantissa: Ints, exponent: Ints) -> Ints:
 def rounded(values: Ints, count: int) -> Ints:
     """Return 8-bit rows [n, columns] rounded to 4-bit mantissas with shared exponents.
 
-    Each ``count`` consecutive columns of a row share an exponent. The result [n, columns] is the
-    8-bit values that products use instead of the original ones.
+    Each ``count`` consecutive columns of a row share an exponent. The result [n, columns] has the
+    8-bit values that products use instead of ``values``.
     """
     blocks = values.reshape(len(values), -1, count)
     exponent = exponents(blocks)  # [n, blocks]

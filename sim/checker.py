@@ -33,10 +33,11 @@ class Memories:
     """Records, for each memory cell, the last steps (instructions) of each engine that accessed it.
 
     Steps are numbered per engine from 1. To save space, several consecutive cells form a unit,
-    which has one record. In external memory a unit is a word. In other memories a unit is the
-    number of cells in ``units``, or one cell if ``units`` lacks the memory. Each row of a
-    :class:`Region` must begin at the first cell of a unit. Two rows with a common unit then have a
-    common cell, so the shared record never shows a false hazard.
+    which has one record. In external memory a unit is a word. ``units`` is a dictionary from the
+    name of another memory to the number of cells in a unit (default 1).
+
+    Each row of a :class:`Region` must begin at the first cell of a unit. Therefore two rows with a
+    common unit also have a common cell, and the shared record shows no false hazard.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -47,10 +48,10 @@ class Memories:
     def cells(self, region: Region) -> Counts:
         """Return the last step of each engine that accessed each unit of a region.
 
-        The result [2, engines, m, units] holds numbers of steps. The first index is 0 for reads and
-        1 for writes, the third is a row of the region, and the last is a unit of this row. An
-        element is 0 if no step of the engine has accessed the unit. The result is a view: a caller
-        records a step by assigning the step's number to elements.
+        The result [2, engines, m, units] holds numbers of steps. The indices select reads (0) or
+        writes (1), the engine, a row of the region, and a unit of this row. An element is 0 if no
+        step of the engine has accessed the unit. The result is a view: a caller records a step by
+        assigning the step's number to elements.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:

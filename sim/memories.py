@@ -43,7 +43,7 @@ class Memories:
         """Return a tensor of the instruction ``step`` from the scratchpad: signed integers [m, n].
 
         ``name`` is the prefix of the tensor's operands, such as ``o`` for ``o_addr`` and
-        ``o_stride``. ``m`` and ``n`` are the operands of these names. Elements have 16 bits if
+        ``o_stride``. The shape is given by the operands ``m`` and ``n``. Elements have 16 bits if
         ``wide`` is true, otherwise 8.
         """
         return self._read(step, name, step["m"], step["n"], wide)

@@ -29,10 +29,11 @@ class MicroCore:
     Its memories are ``registers`` (64 unsigned words), ``sp`` (scratchpad bytes), ``data``
     (unsigned words) and ``dram`` (external memory bytes), all 0 at first. ``address`` is the
     address of the next micro-instruction. ``cycles`` is the number of cycles of the circuit,
-    without waits for external memory. If the function ``on_write`` is not None, it is called with
-    the address and value of each byte that is written to the scratchpad. If ``on_signal`` is not
-    None, it is called with each event :class:`celosia.arch.micro.isa.Signal` that the microcode
-    reports.
+    without waits for external memory.
+
+    If the function ``on_write`` is not None, it is called with the address and value of each byte
+    that is written to the scratchpad. If ``on_signal`` is not None, it is called with each event
+    :class:`celosia.arch.micro.isa.Signal` that the microcode reports.
     """
 
     def __init__(self, config: Config, microcode: Sequence[int]):

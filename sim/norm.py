@@ -19,15 +19,18 @@ def normalize(
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
     """Normalize the rows of ``x + r``; return (value, s), the rows after and before the norm.
 
-    All arrays are [m, n]. ``x`` and ``r`` hold INT16. Before the norm, the rows are
-    ``s = sat16(x + r)``, or ``x`` if ``r`` is None. After the norm, they are
-    ``value = (n * s - sum(s)) / sqrt(V)`` in units of ``2**-16``, with
-    ``V = n * sum(s**2) - sum(s)**2 + eps``: equation (4) of ``docs/numerics.md``. ``V`` is exact,
-    and its inverse square root has 17 bits. ``value`` is rounded to nearest, ties up. If ``rms`` is
-    true (RMS norm), 0 replaces ``sum(s)``. If ``V`` is 0, the row's values are 0.
+    All arrays are [m, n]. ``x`` and ``r`` hold INT16.
 
-    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to
-    ``2**56 - 1``.
+    - ``s`` has the rows before the norm: ``sat16(x + r)``, or ``x`` if ``r`` is None.
+    - ``value`` has the rows after the norm: ``(n * s - sum(s)) / sqrt(V)`` in units of ``2**-16``,
+      with ``V = n * sum(s**2) - sum(s)**2 + eps``: equation (4) of ``docs/numerics.md``. It is
+      rounded to nearest, ties up.
+
+    ``V`` is exact, and its inverse square root has 17 bits. If ``V`` is 0, the row's values are 0.
+    If ``rms`` is true (RMS norm), 0 replaces ``sum(s)``.
+
+    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to ``2**56 -
+    1``.
     """
     s = _summed(x, r, eps)  # [m, n]
     n = s.shape[-1]

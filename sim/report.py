@@ -90,9 +90,9 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def signature(addresses: NDArray[np.int64], values: NDArray[np.uint8]) -> int:
     """Return the signature of written bytes: the sum of their hashes, modulo 2**64.
 
-    Each hash is that of a byte and its address. The sum does not depend on the order of the bytes.
-    If two runs differ in a byte or an address, their signatures are equal only with probability
-    2**-64.
+    Each hash is computed from a byte and its address. The sum does not depend on the order of the
+    bytes. If two runs differ in a byte or an address, their signatures are equal only with
+    probability 2**-64.
     """
     keys = (addresses.astype(np.uint64).ravel() << np.uint64(8)) | values.astype(np.uint64).ravel()
     return int(np.sum(splitmix64(keys), dtype=np.uint64) & _MASK)

@@ -141,10 +141,9 @@ class Trials:
     def stored(self) -> None:
         """Assert that a stopped run has written no wrong byte to external memory.
 
-        Each byte must have the value before the run, or the value after a complete run of the
+        Each byte must have its value from before the run, or its value after a complete run of the
         program. If :meth:`begin` replaced the program's HALT, there is no complete run. The bytes
-        of the program's result may then have any values, and all other bytes must have their values
-        before the run.
+        of the program's result may then have any values, and all other bytes must be unchanged.
         """
         program, golden = self.before
         content = self.memory.bytes

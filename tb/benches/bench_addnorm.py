@@ -1,12 +1,15 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
-The unit adds rows and normalizes the sums. Parameters: ``lanes``, the number of its lanes;
-``max_row``, the length of its longest row; ``commands``, the number of commands; ``beats``, which
-limits a command's number of rows to ``1 + beats * lanes / n`` for rows of ``n`` elements;
-``stall``, the probability of a stall on each stream in each cycle.
+The unit adds rows and normalizes the sums. Parameters:
 
-Optional parameters: ``n``, the length of all rows (default: random); ``latency``, the expected
-latency of the unit in cycles (default: not checked).
+- ``lanes``: the number of the unit's lanes;
+- ``max_row``: the length of the unit's longest row;
+- ``commands``: the number of commands;
+- ``beats``: limits a command's number of rows to ``1 + beats * lanes / n`` for rows of ``n``
+  elements;
+- ``stall``: the probability of a stall on each stream in each cycle;
+- ``n`` (optional): the length of all rows (default: random);
+- ``latency`` (optional): the expected latency of the unit in cycles (default: not checked).
 """
 
 from typing import Any

@@ -1,17 +1,21 @@
 """Bench of the bridges from a memory port to a bus: random bursts to a memory on the bus.
 
-Parameters: ``config``, every field of the configuration; ``model``, the memory's name in ``MODELS``
-of ``celosia.tb.benches.slow_memory``; ``bursts``, the number of read bursts and of write bursts;
-``stall``, the probability in each cycle that a channel pauses, on either side of the bridge.
+The parameters of the bench:
 
-Optional parameters: ``reader_stall`` is the probability in each cycle that the bench accepts no
-word from the bridge, and ``writer_stall`` that it offers none (both by default ``stall``).
-``words`` is the number of words in each burst (default: random). ``limit`` is the largest number of
-cycles for all bursts of a test together (default: no limit).
+- ``config``: every field of the configuration;
+- ``model``: the memory's name in ``MODELS`` of ``celosia.tb.benches.slow_memory``;
+- ``bursts``: the number of read bursts and of write bursts;
+- ``stall``: the probability in each cycle that a channel pauses, on either side of the bridge.
 
-``broken`` is the share (0 to 1) of the memory, at the highest addresses, in which each access is
-answered with an error (default: none). If ``errors`` is given, one more test runs with ``errors``
-as ``broken``.
+Optional parameters:
+
+- ``reader_stall`` and ``writer_stall``: the probabilities in each cycle that the bench accepts no
+  word from the bridge, and that it offers no word (both by default ``stall``);
+- ``words``: the number of words in each burst (default: random);
+- ``limit``: the largest number of cycles for all bursts of a test together (default: no limit);
+- ``broken``: the share (0 to 1) of the memory, at the highest addresses, in which each access is
+  answered with an error (default: none);
+- ``errors``: if given, one more test runs with ``errors`` as ``broken``.
 """
 
 from itertools import pairwise

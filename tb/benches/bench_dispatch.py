@@ -203,7 +203,7 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """The unit correctly counts up to ``MAX_TOKENS`` commands in flight, and as many tokens.
+    """The unit correctly counts up to ``MAX_TOKENS`` commands in flight and ``MAX_TOKENS`` tokens.
 
     First, each engine in turn has ``MAX_TOKENS`` commands in flight (sent, not completed). When
     such a command completes, it pushes a token to every engine.
@@ -285,7 +285,7 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
     """Run one command of an engine: send, accept and complete it.
 
     At its end the command pushes a token to each engine in the bit mask ``push``. If ``sends`` is
-    false, the command is not sent, but waits in the queue already.
+    false, the command is not sent, because it is already in the queue.
     """
     name = engine.name.lower()
     getattr(dut, f"o_{name}__ready").value = 1
@@ -309,7 +309,7 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 
 @cocotb.test()
 async def too_many_tokens_are_reported(dut: Any) -> None:
-    """One engine may have ``MAX_TOKENS`` tokens from another; one more token sets ``overflow``.
+    """An engine may have ``MAX_TOKENS`` tokens from another engine; one more sets ``overflow``.
 
     The input ``clear`` sets the token counts and the output ``overflow`` to 0.
     """
@@ -360,7 +360,7 @@ async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     cycle, the unit must report an overflow, and must not send the command to the engine.
 
     If the configuration has ``registered`` (extra pipeline registers), a push exactly one cycle
-    before is reported as an overflow, but the command is sent, too.
+    before the consumption is reported as an overflow, but the command is sent, too.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -1,13 +1,15 @@
 """Bench of the host link: it gets random requests, and its answers must be the golden model's.
 
-Some of the requests are damaged.
+Some of the requests are damaged. Parameters:
 
-Parameters: ``config``, every field of the configuration; ``identity``, a dictionary with the fields
-of ``celosia.arch.link.Identity``, which the link sends as its answer to the request HELLO;
-``timeout``, the number of cycles without a byte after which the link drops a request; ``requests``,
-the number of requests; ``stall``, the probability in each cycle that a channel of external memory
-pauses; ``latency``, the largest latency of external memory (cycles); and the optional ``long``, the
-lengths of further reads of memory (bytes).
+- ``config``: every field of the configuration;
+- ``identity``: a dictionary with the fields of ``celosia.arch.link.Identity``, which the link sends
+  as its answer to the request HELLO;
+- ``timeout``: the number of cycles without a byte after which the link drops a request;
+- ``requests``: the number of requests;
+- ``stall``: the probability in each cycle that a channel of external memory pauses;
+- ``latency``: the largest latency of external memory (cycles);
+- ``long`` (optional): the lengths of further reads of memory (bytes).
 """
 
 import itertools

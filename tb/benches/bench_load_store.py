@@ -1,16 +1,21 @@
 """Bench of the load and store engines: random commands copy rows between models of two memories.
 
-The two memories are the external memory and the scratchpad.
+The two memories are the external memory and the scratchpad. Parameters:
 
-Parameters: ``engine`` (``load`` or ``store``); ``config`` (fields that differ from the preset
-``small``); ``commands`` (the number of commands); ``stall`` (probability in each cycle that a port
-pauses); ``latency`` (the largest latency, in cycles, of an external memory with random timing).
+- ``engine``: ``load`` or ``store``;
+- ``config``: the fields that differ from the preset ``small``;
+- ``commands``: the number of commands;
+- ``stall``: the probability in each cycle that a port pauses;
+- ``latency``: the largest latency (cycles) of an external memory with random timing.
 
-Optional parameters: ``refuse`` (probability in each cycle that external memory does not accept the
-request of a burst, by default ``stall``); ``timing`` (a dictionary with fields of ``MemoryTiming``,
-which replaces the random timing of external memory); ``shape`` (a pair that is the same for all
-commands: the number of rows, and the number of bytes in a row); ``limit`` (the number of cycles for
-all commands together; the bench fails if they take more).
+Optional parameters:
+
+- ``refuse``: the probability in each cycle that external memory does not accept the request of a
+  burst, by default ``stall``;
+- ``timing``: a dictionary with fields of ``MemoryTiming``, which replaces the random timing of
+  external memory;
+- ``shape``: the number of rows and the number of bytes in a row, the same pair for all commands;
+- ``limit``: the number of cycles for all commands together; the bench fails if they take more.
 """
 
 from collections import deque

@@ -1,18 +1,23 @@
 """Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
-Parameters: ``config`` has the fields that differ from the preset ``small``. ``stall`` is the
-probability in each cycle that a scratchpad port pauses. The port ``b``, which reads weights, pauses
-only before the first line of a tile. If ``alone`` is true, each command waits for the end of the
-previous command. The commands are those of the list ``products``, or ``random`` random commands.
+The parameters of the bench:
+
+- ``config``: the fields that differ from the preset ``small``;
+- ``products`` or ``random``: the list of the commands, or the number of random commands;
+- ``stall``: the probability in each cycle that a scratchpad port pauses (the port ``b``, which
+  reads weights, only before the first line of a tile);
+- ``alone``: if true, each command waits for the end of the previous command;
+- ``report``: the path of a JSON file to which the bench writes the lists ``cycles`` and
+  ``working``.
 
 A command is (opcode, m, k, n, flags[, slot, line]). ``slot`` is the command's first weight slot
 (storage in the array for one tile of weights). ``line`` is the first line (row of weights) of this
 slot that a PRELOAD with the flag ``append`` writes. Addresses and zero points are random.
 
-``report`` is the path of a JSON file to which the bench writes two lists. For each command,
-``cycles`` has the cycles from the acceptance of the first command to this command's ``done``. If
-``alone`` is true, the cycles are counted from the acceptance of this command itself. ``working``
-has the lengths, in cycles, of the intervals in which the output ``working`` is 1.
+For each command, ``cycles`` has the cycles from the acceptance of the first command to this
+command's ``done``. If ``alone`` is true, the cycles are counted from the acceptance of this command
+itself. ``working`` has the lengths, in cycles, of the intervals in which the output ``working`` is
+1.
 
 At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
 and counters are checked. If the commands are random and the weights INT8, products must take the

@@ -1,7 +1,7 @@
 """Bench of the scratchpad: all ports make random requests at once.
 
-The model is an array of bytes, which gets the same writes. Every read must return the bytes of this
-array.
+The model of the scratchpad is an array of bytes, to which every write is also applied. Every read
+must return the bytes of this array.
 
 Parameters: ``config`` (fields that differ from the preset ``small``), ``readers`` and ``writers``
 (names of the ports) and ``cycles`` (the number of cycles).

@@ -27,19 +27,18 @@ POWERS = tuple(1 << bit for bit in range(3, 18))
 class Work:
     """Test case of the front ends: a random command, or SOFTMAX commands that overlap in time.
 
-    ``fields`` has a dictionary for each command, from field name to value. Fields that the
-    dictionary lacks are random. ``beats`` has a list for each command: its input beats. ``second``
-    lists the beats of a NORM's second input, the stream ``r``, which the NORM adds to its first
-    input.
-
-    ``expected`` lists the expected output beats of all commands, as pairs (values, ``keep``).
-    ``values`` has a number for each lane, or None if the lane's output is not compared. ``keep`` is
-    a mask with a bit for each lane. If the bit is 0, the back end writes the zero point in place of
-    the lane's result. ``sums`` lists the expected beats of the output stream ``o_sum``; a beat is a
-    list of sums.
-
-    ``factors`` lists the expected row factors, as triples (index, mantissa, right shift). The index
-    is the place in the factor memory where a SOFTMAX stores the factor, or None for a NORM.
+    - ``fields`` has a dictionary for each command, from field name to value. Fields that the
+      dictionary lacks are random.
+    - ``beats`` has a list for each command: its input beats.
+    - ``second`` lists the beats of a NORM's second input, the stream ``r``, which the NORM adds to
+      its first input.
+    - ``expected`` lists the expected output beats of all commands, as pairs (values, ``keep``).
+      ``values`` has a number for each lane, or None if the lane's output is not compared. ``keep``
+      is a mask with a bit for each lane. If the bit is 0, the back end writes the zero point in
+      place of the lane's result.
+    - ``sums`` lists the expected beats of the output stream ``o_sum``; a beat is a list of sums.
+    - ``factors`` lists the expected row factors, as triples (index, mantissa, right shift). The
+      index is the place in the factor memory where a SOFTMAX stores the factor, or None for a NORM.
     """
 
     opcode: str

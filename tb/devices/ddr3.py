@@ -47,7 +47,7 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True in the final test: the search has tested all delays at all bit slips."""
+        """True in the final test, after the search has tested all delays at all bit slips."""
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:

@@ -62,9 +62,9 @@ def draw(
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
     """Return the indices of at most ``IMAGES`` images to show in the picture.
 
-    The last four images of the list are the first four with a wrong prediction, or fewer if there
-    are not four. Before these, the list has the first other images, with right or wrong
-    predictions.
+    The list ends with the first four images that have a wrong prediction, or with all of these if
+    there are fewer. It begins with the first of the remaining images, whose predictions may be
+    right or wrong.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

@@ -63,9 +63,9 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return a triple: inputs of a run, calibration inputs, and the labels of the run's inputs.
 
-    Inputs have the model's input form. ``count`` is the number of the run's inputs, None for all.
-    If ``files`` has no inputs, the run's inputs are the package's images of handwritten digits. The
-    labels are None if they are unknown.
+    Inputs are arrays in the form that the model accepts. ``count`` is the number of the run's
+    inputs, None for all. If ``files`` has no inputs, the run's inputs are the package's images of
+    handwritten digits. The labels are None if they are unknown.
 
     Raises :class:`InputError` if a file or the count cannot be used, or if the numbers of labels
     and inputs differ. It is also raised if ``files`` has no inputs and the model does not accept

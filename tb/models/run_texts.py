@@ -63,24 +63,27 @@ def run_texts(
     """Continue two prompts by at most ``steps`` tokens each; return the texts and measurements.
 
     Every run of the program processes one token of each text that has not ended, first the tokens
-    of the prompts, then the new tokens.
+    of the prompts, then the new tokens. The result is a dictionary from the names of measurements
+    to values:
 
-    The result is a dictionary from the names of measurements to values. ``texts`` is a list with a
-    dictionary for each text: ``text``, ``tokens`` and ``prompt_tokens`` (the number of tokens of
-    the prompt). ``cycles`` is a list with the cycles of each run.
+    - ``texts``: a list with a dictionary for each text: ``text``, ``tokens`` and ``prompt_tokens``
+      (the number of tokens of the prompt);
+    - ``cycles``: a list with the cycles of each run.
 
-    The following values are measured only in the runs that processed a token of both texts.
-    ``cycles_per_run`` is the number of cycles of the last of these runs. ``cycles_per_token`` is
-    half of ``cycles_per_run``, and ``predicted_cycles`` is the compiler's prediction of
-    ``cycles_per_run``. ``mean_cycles_per_token`` is half of the mean number of cycles of these
-    runs. ``where`` and ``engines`` have sums over these runs; their form is that of
-    :func:`celosia.tb.models.run_text.run_text`.
+    The following values are measured only in the runs that processed a token of both texts:
+
+    - ``cycles_per_run``: the number of cycles of the last of these runs;
+    - ``cycles_per_token``: half of ``cycles_per_run``;
+    - ``predicted_cycles``: the compiler's prediction of ``cycles_per_run``;
+    - ``mean_cycles_per_token``: half of the mean number of cycles of these runs;
+    - ``where`` and ``engines``: sums over these runs, in the form of
+      :func:`celosia.tb.models.run_text.run_text`.
 
     ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
     widths. The first run uses the first width, the second run the next one, and so on; after the
     last width the list starts again. The random choice of tokens starts from ``seed`` for the first
-    text, and from ``seed + 1`` for the second. ``machine`` is as in
-    :class:`celosia.tb.models.text_session.TextSession`.
+    text, and from ``seed + 1`` for the second text. ``machine`` is a simulator's name or a machine,
+    as in :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token
     or is too long, or the simulator cannot run here.

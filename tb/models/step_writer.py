@@ -1,4 +1,4 @@
-"""Writes the steps of a plain Verilog testbench while a host runs the golden machine."""
+"""Records a host's actions on the golden machine as the steps of a plain Verilog testbench."""
 
 from collections.abc import Sequence
 

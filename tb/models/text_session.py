@@ -247,7 +247,8 @@ def run_tokens(
     """Return the logits [vocabulary] after the last token of each text, and the measurements.
 
     Each text in ``texts`` is a row of token numbers [n]. For an encoder-decoder it is the source
-    text. Nested weights are read with ``bits`` bits. The measurements include the setup programs.
+    text. Nested weights, which can be read at several widths, are read with ``bits`` bits. The
+    measurements include the setup programs.
     """
     session, outputs = TextSession(program, machine, timing), []
     session.bits, total = bits, session.setup

@@ -47,8 +47,8 @@ def bench_decode(
     ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit skips these
     weights if that is faster. If ``recompute`` is true, the cache contains the inputs of attention
     instead of keys and values. Then the program computes all keys and values from these inputs for
-    each new token. ``bits`` is the width (bits) at which nested weights are read, which can be read
-    at several widths.
+    each new token. Nested weights can be read at several widths; ``bits`` is the width (bits) to
+    use.
 
     ``make_machine(config, memory_bytes)`` is a function that returns a machine with this
     configuration and this number of bytes of external memory. The benchmark adds a trace port and

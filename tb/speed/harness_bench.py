@@ -33,7 +33,7 @@ def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
     The fast simulation, :class:`celosia.tb.machine.simulated.VerilatorMachine`, does not need
     cocotb. The result is a dictionary. ``cycles_per_second`` is the fast simulation's number of
     simulated cycles per second of real time. ``cocotb_cycles_per_second`` is the number under
-    cocotb, and ``ratio`` is the first divided by the second.
+    cocotb, and ``ratio`` is ``cycles_per_second / cocotb_cycles_per_second``.
 
     Both simulations run Verilator on the same Verilog, and both read the vector engine's writes
     from the trace port. The times of the builds and of the fast simulation's first run are not

@@ -71,7 +71,7 @@ def with_zero_tiles(
 
     ``share`` is the fraction of a matrix's tiles that become zero; these tiles are chosen at
     random. A tile has the size of the array of ``config``. Only matrices whose names contain the
-    parameter ``of`` are changed, or all if it is empty.
+    text ``of`` are changed, or all matrices if ``of`` is empty.
     """
     cols, rows = config.array.cols, config.array.rows
     changed = dict(weights)

@@ -57,8 +57,8 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case: simulate a program for up to ``GOALS`` goals, with one memory timing.
 
     A goal is an instruction with a certain flag and a certain size. The case's index selects the
-    goals and the timing. At its end the program stores the whole scratchpad. The stored data and
-    every write of the vector engine are compared with the golden machine's.
+    goals and the timing. At the end, the program stores the whole scratchpad in external memory.
+    The stored data and every write of the vector engine are compared with the golden machine's.
 
     The result is a dictionary. ``mismatch`` describes the first difference, and is empty without a
     difference. ``reached`` is the list of the coverage points that the program reaches. Each point

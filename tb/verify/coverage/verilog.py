@@ -1,6 +1,6 @@
 """Verilog whose coverage is measured.
 
-A module is identified by a hash of its circuit. For each condition the Python source is known.
+A module is identified by a hash of its circuit. The Python source of a condition can be looked up.
 """
 
 import os

@@ -26,9 +26,9 @@ BEFORE, CONTEXT = 6, 32
 class Problem(ABC):
     """A machine that runs inferences of a model, and the results of one run without a fault.
 
-    The run is the one of the last call of :meth:`infer`. Faults are injected into repetitions of
-    this run. ``cycles`` is the run's number of cycles. ``expected`` contains the bytes of the run's
-    result, and ``choice`` is the class or token with the largest output.
+    The last call of :meth:`infer` makes this run. Faults are injected into repetitions of the run.
+    ``cycles`` is the run's number of cycles. ``expected`` contains the bytes of the run's result,
+    and ``choice`` is the class or token with the largest output.
     """
 
     machine: FaultMachine

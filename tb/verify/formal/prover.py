@@ -34,11 +34,14 @@ _PACKAGES = {
 class Property:
     """A property of a circuit to prove, with a mutant of the circuit that violates it.
 
-    ``statement`` is the property as an English sentence. ``module`` is the name of the Python
-    module that defines the circuit. ``harness`` is a function that takes this module and returns a
-    component. The component contains the circuit, assumptions about the circuit's environment, and
-    assertions. ``probes`` connects inputs of this component to signals inside the circuit: it is a
-    dictionary from an input's name to the signal's path in the flattened netlist.
+    - ``statement``: the property as an English sentence.
+    - ``module``: the name of the Python module that defines the circuit.
+    - ``harness``: a function that takes this module and returns a component. The component contains
+      the circuit, assumptions about the circuit's environment, and assertions.
+    - ``probes``: a dictionary from an input of this component to a signal inside the circuit, to
+      which the input is connected. The signal is a path in the flattened netlist.
+    - ``mutant``: a pair of texts: a piece of the module's source that occurs once, and the piece
+      that replaces it in the mutant.
 
     The assertions are proven for the first ``steps`` cycles from power-on. The proof covers all
     cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, the proof also
@@ -46,9 +49,6 @@ class Property:
     cycle, too. ``pipeline`` is true if the circuit's state never depends on inputs older than
     ``steps`` cycles, so that no later cycle differs from the proven ones. Without ``induction`` and
     ``pipeline``, nothing is proven about later cycles.
-
-    ``mutant`` is a pair of texts: a piece of the module's source that occurs once, and the piece
-    that replaces it in the mutant.
     """
 
     name: str
