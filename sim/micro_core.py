@@ -76,7 +76,7 @@ class MicroCore:
         }
 
     def step(self) -> None:
-        """Run the micro-instruction at ``address``, and set ``address`` to the next one."""
+        """Run the micro-instruction at ``address``, and set ``address`` to that of the next one."""
         if self.address not in self._decoded:
             self._decoded[self.address] = decode(self.microcode[self.address])
         micro = self._decoded[self.address]

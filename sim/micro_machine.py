@@ -1,7 +1,7 @@
 """Golden model of the microcoded machine.
 
 It has the methods of ``celosia.sim.interpreter.Interpreter``, but runs programs by simulating the
-machine's microcode. The results of both can therefore be compared.
+machine's microcode. Therefore the results of the two machines can be compared.
 """
 
 from collections.abc import Sequence

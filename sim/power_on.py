@@ -24,7 +24,7 @@ BUSY, ERROR = 1, 2
 
 @dataclass(frozen=True)
 class PoweredOn:
-    """Result of a power-on: the bytes sent on the serial line, and the reason of a rejection."""
+    """Result of a power-on: the bytes sent on the serial line, and the reason for a rejection."""
 
     text: bytes
     """Bytes sent on the serial line."""
@@ -39,7 +39,7 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run a flash's power-on image; return a :class:`PoweredOn` (serial text, reason of rejection).
+    """Run a flash's power-on image; return its serial text and, if rejected, the reason.
 
     ``image`` is the content of the flash from the image's first byte on. The machine can read only
     the first ``size`` bytes of ``image``. ``configuration`` is the fingerprint (a hash) of the

@@ -63,13 +63,13 @@ def requantize(
     positive, the sum is shifted left by ``shift``. Both operations wrap at 32 bits. The result is
     multiplied by ``multiplier``, divided by ``2**31``, and rounded to nearest, ties up.
 
-    If ``shift`` is negative, this quotient is shifted right by ``-shift`` and rounded to nearest,
-    ties away from zero. Finally the zero point ``zero`` is added, which does not wrap, and the
-    result is clamped.
+    If ``shift`` is negative, the rounded quotient is shifted right by ``-shift`` and rounded to
+    nearest, ties away from zero. Finally the zero point ``zero`` is added, which does not wrap, and
+    the result is clamped.
 
-    All arguments are integers, which are broadcast. The two roundings are those of TFLite. Unlike
-    in TFLite, ``multiplier`` may be negative. Raises :class:`InputError` if a shift is not from -31
-    to 30.
+    All arguments are integers, which are broadcast. Both roundings are the same as in TFLite.
+    Unlike in TFLite, ``multiplier`` may be negative. Raises :class:`InputError` if a shift is not
+    from -31 to 30.
     """
     shift = np.asarray(shift, dtype=np.int64)
     if shift.size and not MIN_SHIFT <= shift.min() <= shift.max() <= MAX_SHIFT:

@@ -204,11 +204,11 @@ class Runs:
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
         """Read all addresses of the host port after a run without errors, and check the values.
 
-        ID, PC, INTERRUPT and INTERRUPT_ENABLE must have the values that are expected after a run
-        without errors. ``pc`` is the expected PC, the address of the program's first word. If the
-        machine has ARGMAX and ARGMAX_VALUE, they must equal those of ``golden``, the golden machine
-        after the same run. All other addresses must read 0, except counters. Counters are not
-        checked, but returned as a dictionary from name to value.
+        ID must be ``IDENTITY``, PC must be ``pc`` (the address of the program's first word),
+        INTERRUPT must be INTERRUPT_DONE, and INTERRUPT_ENABLE must be ``enable``. If the machine
+        has ARGMAX and ARGMAX_VALUE, they must equal those of ``golden``, the golden machine after
+        the same run. All other addresses must read 0, except counters. Counters are not checked,
+        but returned as a dictionary from name to value.
         """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}

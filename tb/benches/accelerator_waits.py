@@ -130,7 +130,7 @@ class LongTrials(Trials):
         """Abort a run while external memory does not answer, and request a new run.
 
         The new run must wait until external memory has completed the transfers of the aborted run.
-        Its results must be right.
+        The new run's results must equal the golden machine's.
         """
         host, memory = self.host, self.memory
         await self.begin()
@@ -147,7 +147,8 @@ class LongTrials(Trials):
     async def slow(self) -> None:
         """Let external memory pause again and again, each time for ``watchdog - 100`` cycles.
 
-        The watchdog must not report an error, and the run's results must be right.
+        The watchdog must not report an error, and the run's results must equal the golden
+        machine's.
         """
         host, memory = self.host, self.memory
         await self.begin()

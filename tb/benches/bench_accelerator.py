@@ -81,7 +81,7 @@ async def random_programs_are_exact(dut: Any) -> None:
 async def disturbed_runs_are_told(dut: Any) -> None:
     """If a trial (a deliberate disturbance) stops a run, STATUS reports the cause.
 
-    The next run, without a disturbance, has right results.
+    The next run, without a disturbance, has the golden machine's results.
     """
     settings, runs = parameters(), await _start(dut)
     if "bus" not in settings and has_room(runs.config):

@@ -178,8 +178,8 @@ async def bytes_are_sent(dut: Any) -> None:
     """The transmitter sends each byte of the stream ``i`` on the line ``tx``.
 
     The golden model and cocotbext-uart decode the levels of the line; both must get the bytes that
-    were offered. If a byte is offered while the transmitter sends the previous one, it must follow
-    without a gap.
+    were offered. If a byte is offered while the transmitter sends the previous one, the offered
+    byte must follow without a gap.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

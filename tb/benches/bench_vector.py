@@ -198,10 +198,10 @@ class Surroundings:
     async def run(self, *steps: Step) -> int:
         """Run a chain of commands on the engine, and return the number of cycles.
 
-        All commands but the last must have the flag ``followed``, which lets the next command begin
-        before this one ends. Cycles are counted from the offer of the first command to the last
-        command's ``done``. Each command is offered as soon as the previous command was accepted, or
-        a random number of cycles later.
+        All commands but the last must have the flag ``followed``: the next command may begin before
+        the command with the flag ends. Cycles are counted from the offer of the first command to
+        the last command's ``done``. Each command is offered as soon as the previous command was
+        accepted, or a random number of cycles later.
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]

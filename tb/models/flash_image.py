@@ -59,7 +59,7 @@ def text_flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return a flash image with which a board continues ``prompt`` by a language model at power-on.
+    """Return a flash image with which a board's language model continues ``prompt`` at power-on.
 
     The model adds ``steps`` tokens, or fewer if the golden machine's text ends earlier. The board
     has ``memory_bytes`` bytes of external memory, and its link accepts ``payload`` bytes in a

@@ -61,7 +61,7 @@ class Pieces:
         self.text = ""
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Add tokens to the text, and return its new characters, without incomplete ones.
+        """Add tokens to the text, and return the text's new complete characters.
 
         A token may contain only some of a character's bytes. Such a character is returned when
         later tokens have completed it.

@@ -28,11 +28,11 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return the content of external memory before the first step, as bytes.
+        """Return the content of the testbench's external memory before the first step, as bytes.
 
-        It begins with the bytes that the host wrote before it loaded the first program. Zeros
-        follow, up to ``size`` bytes. If ``size`` is not a multiple of the bytes of a memory word,
-        zeros fill the last word.
+        The content begins with the bytes that the host wrote before it loaded the first program.
+        Zeros follow, up to ``size`` bytes. If ``size`` is not a multiple of the bytes of a memory
+        word, zeros fill the last word.
         """
         padded = self._image + bytes(size - len(self._image))
         return padded + bytes(-size % self._config.mem_bytes)
@@ -41,7 +41,7 @@ class StepWriter:
         """Write bytes to external memory from the byte address ``addr`` on.
 
         Before the first program is loaded, ``addr`` must be 0, and the bytes are the initial
-        content of external memory. Later writes become steps.
+        content of external memory. For each later write, steps are added.
         """
         self._machine.write_memory(addr, data)
         if self._loads:
@@ -52,8 +52,8 @@ class StepWriter:
     def load_program(self, words: Sequence[int]) -> None:
         """Load the words of a program to program memory.
 
-        The first program is in program memory before the first step; each later program becomes
-        steps that write its words.
+        The testbench starts with the first program in program memory. For each later program, steps
+        are added that write its words.
         """
         self._machine.load_program(words)
         if not self._loads:

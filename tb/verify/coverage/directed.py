@@ -33,7 +33,7 @@ _TRIES = 12
 def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
     """Return all flags that an instruction with the flag ``flag`` must have, including ``flag``.
 
-    The set is empty if ``flag`` is empty.
+    The result is empty if ``flag`` is empty.
     """
     flags = {flag} if flag else set()
     if flag in _COMPANIONS and _COMPANIONS[flag] in DEFINITIONS[opcode].flags:

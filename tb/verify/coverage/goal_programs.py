@@ -42,8 +42,8 @@ _OUTPUT = frozenset({"per_tensor", "wide_out"})
 def points(name: str) -> set[str]:
     """Return the names of the functional coverage points of the configuration ``name``.
 
-    There is a point for each pair of a goal and a memory timing. Its name contains the names of
-    both.
+    There is a point for each pair of a goal and a memory timing. The point's name contains the
+    names of the goal and the timing.
     """
     return {f"{goal} {stall}" for goal in goals(covered_config(name)) for stall in STALLS}
 

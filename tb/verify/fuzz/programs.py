@@ -44,7 +44,8 @@ def run(case: Case) -> dict[str, Any]:
     If the checker and the golden machine accept the program, the circuit must give the golden
     machine's results: the signatures (hashes) of the vector engine's writes, and the stored bytes.
     If the program is refused, the circuit's run of the program must end, by itself or by an ABORT
-    of the host. The circuit then runs the undamaged program, and must give the right results.
+    of the host. The circuit then runs the undamaged program, and must give the golden machine's
+    results.
 
     The registers and memories of the circuit begin with random contents. For an accepted damaged
     program they begin with zeros, as in the golden machine, because the program may read unwritten
