@@ -26,8 +26,8 @@ def machine(source: str, changes: Sequence[str] = ()) -> Config:
     """Return the configuration of a preset, a board or a TOML file, with changed fields.
 
     ``changes`` is a list of texts ``FIELD=VALUE``. A board's configuration is that of its default
-    machine, with block RAM as external memory. Raises :class:`InputError` in the same cases as
-    :func:`config`.
+    machine, with block RAM as external memory. Raises :class:`InputError` if no preset, board or
+    file is found, or a change is invalid.
     """
     if source not in PRESETS and not Path(source).suffix:
         try:

@@ -231,7 +231,7 @@ class Program(Shown):
         ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. With two
         prompts, each run of the machine processes one token of each text. With a single prompt,
         ``show`` is called with the prompt, then with each new part of the continuation. ``bits``
-        lists numbers of upper bits of each weight; the runs use them in turn, and less than 8
+        lists the numbers of upper bits of each weight that successive runs read; less than 8
         requires nested weights.
 
         For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
@@ -349,7 +349,7 @@ class Program(Shown):
     def with_model(self) -> Model:
         """The program's float model.
 
-        Raises :class:`InputError` if the program was opened from a folder, not compiled.
+        Raises :class:`InputError` if the program was opened from a folder instead of compiled.
         """
         if self.model is None or self.options is None:
             raise InputError(

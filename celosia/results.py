@@ -32,8 +32,8 @@ class Run(Shown):
     def lines(self) -> list[dict[str, Any]]:
         """Return a table of the run: numbers of inputs, cycles, mismatches and compared tensors.
 
-        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``.
-        Unknown cycles have no line.
+        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. If
+        the number of cycles is unknown, it has no line.
         """
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
         return facts(**own, mismatches=self.mismatches, tensors=self.tensors)

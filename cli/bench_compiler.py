@@ -74,7 +74,7 @@ def measured(model: ModelDescription | TextDescription, update: Update) -> dict[
     """Draw weights for a model, quantize and compile it; return its table line.
 
     The line is a dictionary from column names to cells. ``update`` is called before each of the
-    three steps, with the number of finished steps and the number 3.
+    three steps, with the number of finished steps and the number of all steps, 3.
     """
     rng, row = np.random.default_rng(1), {"model": model.name}
     config = LARGE if model.name == "vit-base" else MEDIUM

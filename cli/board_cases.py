@@ -34,7 +34,7 @@ class Case:
 
     @property
     def file(self) -> str:
-        """Name of the report's file."""
+        """File name of the build's report, such as ``ulx3s_85f.json``."""
         parts = (self.board, self.unit, self.config, self.variant)
         return "-".join(part for part in parts if part) + ".json"
 

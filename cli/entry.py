@@ -7,7 +7,7 @@ import signal
 def main() -> None:
     """Import and run :func:`celosia.cli.main.main`.
 
-    SIGINT and SIGTERM end the command in an orderly way, also during the import.
+    SIGINT and SIGTERM end the command without a traceback, also during the import.
     """
     # Python may discard the exception that its own handler raises during an import. So a signal
     # ends the process until the handlers of the command are set.

@@ -169,7 +169,8 @@ def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
     """Raise :class:`InputError` if a command line is written for an earlier version.
 
-    ``words`` are its words after ``celosia``. The message has this version's equivalent.
+    ``words`` are the words of the command line after ``celosia``. The message has the equivalent
+    command line for this version.
     """
     before = list(itertools.takewhile("--json".__eq__, words))
     line = today(tree, [*words[len(before) :], *before])

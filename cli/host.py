@@ -35,7 +35,7 @@ from celosia.tb.models.run_inputs import check_room
 class Line:
     """The values of the options of ``celosia host``: a machine's port, bit rate and configuration.
 
-    :meth:`open` opens the port.
+    :meth:`open` connects to the machine.
     """
 
     port: str | None

@@ -249,7 +249,7 @@ def check_unit(unit: str, config: Config) -> None:
 
     A unit is switched off if its field in the configuration is false. An error is raised only if
     ``--set`` or the TOML file of ``--config`` sets the field. A preset may lack the unit, since the
-    command uses the unit alone.
+    command uses the unit without the rest of the machine.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))

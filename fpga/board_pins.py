@@ -1,4 +1,4 @@
-"""Pins of a board's parts, from the resources of its platform in amaranth-boards."""
+"""Pins of a board's chips and connectors, from the board's resources in amaranth-boards."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -59,10 +59,11 @@ def memory_pins(
 ) -> dict[str, Pin]:
     """Return a dictionary from each port of a memory chip's controller to its pin.
 
-    A port's name is the resource's name, an underscore, and the signal's name. ``ports`` maps a
-    signal to another name that its port has instead of the signal's name. Each bit of a signal in
-    ``buses`` is a port with an index, such as ``sdram_a[0]``. ``moved`` maps a signal to the names
-    of the pins that are used instead of the resource's pins.
+    ``resource`` is the chip's resource in amaranth-boards. A port's name is the resource's name, an
+    underscore, and the signal's name. ``ports`` maps a signal to another name that its port has
+    instead of the signal's name. Each bit of a signal in ``buses`` is a port with an index, such as
+    ``sdram_a[0]``. ``moved`` maps a signal to the names of the pins that are used instead of the
+    resource's pins.
     """
     pins = {}
     for signal in signals_of(resource):

@@ -1,4 +1,4 @@
-"""Counts the copies (instances) of each Verilog module of a design, and replaces some copies."""
+"""Counts the instances of each Verilog module of a design, and replaces instances by variants."""
 
 import re
 from collections import Counter

@@ -57,9 +57,9 @@ def memory_needs(
 def beyond(memories: Iterable[Memory], block_rams: int) -> list[Memory]:
     """Return the memories to build from LUTs, if only ``block_rams`` block RAMs are available.
 
-    ``memories`` are all memories of the design. Those that need the fewest LUTs per saved block RAM
-    are chosen first, until the remaining memories fit the block RAMs. The list is empty if all
-    memories fit them.
+    ``memories`` are all memories of the design. Memories that need the fewest LUTs per saved block
+    RAM are chosen first, until the other memories fit the block RAMs. The list is empty if all
+    memories fit.
     """
     memories = sorted(memories, key=lambda memory: (memory.tables / memory.blocks, memory.name))
     missing = sum(memory.blocks for memory in memories) - block_rams

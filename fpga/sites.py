@@ -1,4 +1,4 @@
-"""Assigns device sites to an array's multipliers, and sites near these to its weight memories."""
+"""Assigns device sites to an array's multipliers, and sites near them to the weight memories."""
 
 import itertools
 import json

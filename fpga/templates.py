@@ -1,4 +1,4 @@
-"""Verilog templates for Python's ``str.format``."""
+"""Reads Verilog templates, whose fields Python's ``str.format`` fills."""
 
 from pathlib import Path
 
