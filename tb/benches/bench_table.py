@@ -21,7 +21,7 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def test_tables(dut):
-    """Every lane outputs the entry at its index in the requested table."""
+    """Every lane outputs the entry of the requested table at the lane's input index."""
     settings, random = parameters(), rng()
     lanes, slots = settings["lanes"], settings["slots"]
     layout = data.ArrayLayout(signed(8), lanes)

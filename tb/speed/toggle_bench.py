@@ -24,11 +24,15 @@ def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> d
     The field ``sleep`` of a machine makes the registers of unused columns and lanes keep their
     values. The layer multiplies a random input [m, k] by random weights [k, n].
 
-    The result is a dictionary. ``units`` lists a dictionary for each unit: ``unit`` is its name,
-    ``awake`` the number of toggles of its register bits without ``sleep``, and ``asleep`` the
-    number with ``sleep``. ``fewer`` is ``1 - asleep / awake``. Two further dictionaries contain
-    sums: the unit ``engines`` stands for the matrix engine, the vector engine and the accumulators,
-    and ``all`` for all units.
+    The result is a dictionary. ``units`` lists a dictionary for each unit:
+
+    - ``unit``: the unit's name;
+    - ``awake``: the number of toggles of the unit's register bits without ``sleep``;
+    - ``asleep``: the number of toggles of these bits with ``sleep``;
+    - ``fewer``: ``1 - asleep / awake``.
+
+    Two further dictionaries in ``units`` contain sums: ``engines`` for the matrix engine, the
+    vector engine and the accumulators, and ``all`` for all units.
 
     ``cycles_awake`` and ``cycles_asleep`` are the cycles of the runs without and with ``sleep``.
     ``mismatches`` is the number of wrong result elements of both runs.

@@ -48,7 +48,7 @@ def fault_config(source: str, overrides: str) -> Config:
 
 
 def units_of(text: str) -> list[str]:
-    """Return the list of the unit names in ``text``, which are separated by semicolons."""
+    """Return the list of the unit names in ``text``, in which semicolons separate the names."""
     return text.split(";") if text else []
 
 
