@@ -38,8 +38,8 @@ class _UnusableError(RunError):
 def cache_folder() -> Path:
     """Return the folder that contains the cached builds; its content can be deleted at any time.
 
-    Its path is the value of the environment variable ``CELOSIA_CACHE``, if this is set. Otherwise
-    it is ``celosia`` in the folder given by the variable ``XDG_CACHE_HOME``. If
+    The folder's path is the value of the environment variable ``CELOSIA_CACHE``, if this is set.
+    Otherwise the folder is ``celosia`` in the folder that the variable ``XDG_CACHE_HOME`` names. If
     ``XDG_CACHE_HOME`` is not set or is not an absolute path, the folder is ``~/.cache/celosia``.
     """
     named = os.environ.get("CELOSIA_CACHE")

@@ -1,4 +1,4 @@
-"""Markdown tables, and the places of pages in which made content stands between two comments."""
+"""Makes Markdown tables, and replaces generated text in pages."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,9 +12,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def between(page: str, name: str, content: str) -> str:
-    """Return a page with new content between the two comments of a name.
+    """Return the text of ``page`` with ``content`` in place of a section of generated text.
 
-    Raises :class:`InputError` if one of the comments is missing.
+    The section is between the comments ``NAME: begin`` and ``NAME: end``, in which NAME is
+    ``name``. Raises :class:`InputError` if the page does not have each comment exactly once.
     """
     begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->"
     if page.count(begin) != 1 or page.count(end) != 1:

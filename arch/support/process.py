@@ -49,12 +49,12 @@ def run_process(
 ) -> None:
     """Run a command in the folder ``cwd``; write its output and error messages to file ``log``.
 
-    ``work`` is a noun for the command's work, such as "Build for icarus"; error messages begin
-    with it.
-    ``timeout`` is the longest time that the command may take (seconds), None for no limit. ``env``
-    is a dictionary with all environment variables of the command; if it is None, the command gets
-    those of this process. Raises :class:`RunError` with the log's last lines if the command fails
-    or exceeds the timeout. After a timeout the command and its child processes are killed.
+    ``work`` is a noun for the command's work, such as "Build for icarus"; error messages begin with
+    this noun. ``timeout`` is the longest time that the command may take (seconds), None for no
+    limit. ``env`` is a dictionary with all environment variables of the command; if ``env`` is
+    None, the command gets those of this process. Raises :class:`RunError` with the log's last lines
+    if the command fails or exceeds the timeout. After a timeout the command and its child processes
+    are killed.
     """
     global _starting
     if _ending:

@@ -31,8 +31,8 @@ def write_files(
 ) -> None:
     """Write ``files`` (contents by file name) into a folder, which is created if needed.
 
-    All files are first written to a temporary folder in ``folder``; only if this succeeds, they are
-    moved one by one to ``folder``. Then the files with the paths ``outdated`` are deleted.
+    All files are first written to a temporary folder in ``folder``. Only if this succeeds, they are
+    moved one by one to ``folder``, and then the files with the paths ``outdated`` are deleted.
     Raises :class:`InputError` if the folder cannot be written.
     """
     check_folder(folder, files)
