@@ -20,5 +20,5 @@ class Access:
     """Addresses are multiples of this size (bytes)."""
 
     def lines(self, size: int) -> int:
-        """Return how many accesses of ``line_bytes`` bytes move ``size`` bytes, rounded up."""
+        """Return the number of accesses (``line_bytes`` bytes each) that move ``size`` bytes."""
         return -(-size // self.line_bytes)

@@ -1,4 +1,4 @@
-"""Checks of the types and of the least values of a function's arguments."""
+"""Checks the types and the minimum values of a function's arguments."""
 
 import functools
 import inspect
@@ -29,10 +29,10 @@ _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def kinds_of(annotation: Any) -> tuple[type, ...]:
-    """Return the classes that an annotation names.
+    """Return the classes of a parameter's annotation: a tuple such as (int, str).
 
-    The result is empty if there is no annotation, or if an alternative is not a class, such as
-    ``Any`` or a protocol.
+    The tuple is empty if there is no annotation, or if a member of the union is not a class, such
+    as ``Any`` or a protocol.
     """
     parts = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     kinds = tuple(get_origin(part) or part for part in parts)
@@ -46,10 +46,11 @@ def kinds_of(annotation: Any) -> tuple[type, ...]:
 
 
 def check_type(label: str, kinds: tuple[type, ...], value: object) -> None:
-    """Raise :class:`InputTypeError` if ``value`` is of no class in ``kinds``.
+    """Raise :class:`InputTypeError` if ``value`` is not an instance of a class in ``kinds``.
 
-    ``label`` begins the message. An empty tuple accepts every value. ``float`` includes integers,
-    and NumPy's numbers count as Python's; ``int`` and ``float`` do not include true and false.
+    ``label`` begins the message. If ``kinds`` is empty, every value is accepted. ``float`` includes
+    integers, and NumPy's numbers count as Python's. ``int`` and ``float`` do not include True and
+    False.
     """
     wider = [_WIDER[kind] for kind in kinds if kind in _WIDER]
     flag = isinstance(value, bool) and bool not in kinds and kinds
@@ -60,7 +61,10 @@ def check_type(label: str, kinds: tuple[type, ...], value: object) -> None:
 
 
 def parameters(function: Callable[..., Any]) -> Mapping[str, tuple[type, ...]]:
-    """Return the classes of a function's parameters, by name, without ``*args`` and ``**named``."""
+    """Return a dictionary from each parameter of a function to the classes of its annotation.
+
+    ``*args`` and ``**named`` are left out.
+    """
     described = inspect.signature(function).parameters.items()
     return {name: kinds_of(own.annotation) for name, own in described if own.kind in _PLAIN}
 
@@ -68,9 +72,9 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, tuple[type, ...]]:
 def checked(**least: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Return a decorator that checks a function's arguments before each call.
 
-    An argument must have the type of its annotation, see :func:`check_type`. ``least`` has the
-    least values of some arguments by name; None is accepted where the annotation has it. The
-    decorated function raises :class:`InputError` otherwise.
+    Each argument must have the type of its annotation (:func:`check_type`). ``least`` maps names of
+    arguments to minimum values; None needs no minimum. The decorated function raises
+    :class:`InputError` if an argument is too small or has the wrong type.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -42,9 +42,9 @@ def assemble(text: str) -> list[Instruction]:
 
 
 def disassemble(program: list[Instruction]) -> str:
-    """Return a program as text with one instruction a line.
+    """Return a program as assembler text, with one instruction per line.
 
-    :func:`assemble` returns the same program from this text.
+    :func:`assemble` converts this text back to an equal program.
     """
     return "".join(f"{_line(instruction)}\n" for instruction in program)
 

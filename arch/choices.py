@@ -1,8 +1,8 @@
 """Configuration fields with named options, and the older fields that they have replaced.
 
-The fields ``multiplier``, ``operands``, ``gating`` and ``observe`` have replaced two or three older
-fields each. Each option of such a field stands for one combination of the older fields' values. A
-configuration may still use the older fields; :func:`chosen` converts them.
+Each of the fields ``multiplier``, ``operands``, ``gating`` and ``observe`` has replaced two or
+three older fields. Each option of these newer fields stands for one combination of the older
+fields' values. A configuration may still use the older fields; :func:`chosen` converts them.
 """
 
 from collections.abc import Mapping
@@ -59,11 +59,12 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field values of a configuration, with older fields replaced by newer fields.
 
     ``values`` maps short names of configuration fields to values. It has all newer fields, and may
-    have older fields. Each option of a newer field stands for values of older fields (see
-    :data:`CHOICES`). If ``values`` has an older field, its value overrides the option's value for
-    it, and the newer field of the result is the option for the overridden values. Raises
-    :class:`InputError` if there is no such option, and :class:`InputTypeError` if an older field's
-    value has the wrong type.
+    have older fields. An option of a newer field, such as ``multiplier``, stands for a combination
+    of older fields' values (:data:`CHOICES`). An older field in ``values`` changes this
+    combination. The result then has the option for the changed combination.
+
+    Raises :class:`InputError` if no option stands for this combination, and :class:`InputTypeError`
+    if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -78,8 +79,8 @@ def check_agreement(changes: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if an older and a newer field of ``changes`` contradict each other.
 
     ``changes`` maps short names of configuration fields to values. Each option of a newer field,
-    such as ``multiplier``, stands for values of older fields (see :data:`CHOICES`). The fields
-    contradict each other if the older field's value differs from the option's value for it.
+    such as ``multiplier``, stands for a combination of older fields' values (:data:`CHOICES`). An
+    older field contradicts the newer field if its value differs from that in the combination.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

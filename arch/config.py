@@ -19,7 +19,7 @@ from celosia.arch.short_names import OPTIONAL, PATHS, RECORDS
 
 @dataclass(frozen=True, kw_only=True)
 class Config(Fields):
-    """The parameters of one accelerator: one record (dataclass) for each part of the machine.
+    """The parameters of one accelerator: one record (dataclass) for each unit of the machine.
 
     The record of a unit that the machine lacks is None. Raises :class:`InputTypeError` if a field
     has the wrong type, and :class:`InputError` if a field's value is out of range or contradicts
@@ -121,7 +121,7 @@ class Config(Fields):
 
 
 def tables(records: Mapping[str, Any]) -> str:
-    """Return records as TOML text: one table for each record, named after the record."""
+    """Return TOML text with one table for each record; ``records`` maps table names to records."""
     lines = []
     for name, record in records.items():
         lines += [f"\n[{name}]\n"]

@@ -35,7 +35,7 @@ def check_known(label: str, name: object, known: Collection[str]) -> None:
 
 
 def close(name: object, known: Collection[str]) -> str:
-    """Return the question " did you mean NAME?", or "" if no known name resembles ``name``.
+    """Return the text " did you mean NAME?", or "" if no name in ``known`` resembles ``name``.
 
     NAME is the name in ``known`` that is most similar to ``name``.
     """

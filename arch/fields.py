@@ -57,7 +57,8 @@ class Fields(MatrixSizes, VectorSizes):
     def part(self, kind: type[Part]) -> Part:
         """Return the configuration values that one engine uses, as an instance of class ``kind``.
 
-        Each field of ``kind`` gets the value of this object's field or property of the same name.
+        ``kind`` is a dataclass. Each of its fields gets the value of this object's field or
+        property with the same name.
         """
         return kind(**{each.name: getattr(self, each.name) for each in dataclasses.fields(kind)})
 
@@ -123,10 +124,10 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Number of scratchpad lines that hold a word (all lanes' requantization parameters)."""
+        """Number of scratchpad lines that hold the requantization parameters of all lanes."""
         return self.access.lines(PARAM_BYTES * self.vector.lanes)
 
     @property
     def word_bytes(self) -> int:
-        """Bytes of a word (all lanes' requantization parameters), rounded up to whole lines."""
+        """Size of the requantization parameters of all lanes, in whole scratchpad lines (bytes)."""
         return self.param_lines * self.line_bytes

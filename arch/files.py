@@ -15,9 +15,9 @@ from celosia.arch.errors import InputError
 def reading(path: Path, label: str = "") -> Iterator[None]:
     """Turn an OSError in a ``with`` block into an :class:`InputError` that names the file.
 
-    Text that is not UTF-8 raises :class:`InputError` too. So does a path of a device, pipe or
-    socket, because reading it may never end. ``label`` is the noun before the path in the message,
-    such as ``checkpoint``; "" for none.
+    Text that is not UTF-8 raises :class:`InputError` too. A path of a device, pipe or socket also
+    raises the error, because reading it may never end. ``label`` is the noun before the path in the
+    message, such as ``checkpoint``; "" for none.
     """
     name = f"{label} {path}".strip()
     try:
@@ -50,7 +50,7 @@ def _special(path: Path) -> str:
 def inside(folder: Path, name: object, place: Path) -> Path:
     """Return the path of the file ``name`` in ``folder``.
 
-    ``place`` is the path of the file in which ``name`` was found, for error messages. Raises
+    ``place`` is the path of the file in which ``name`` is written, for error messages. Raises
     :class:`InputError` if ``name`` is not a printable string, or if it leads out of the folder.
     """
     if not isinstance(name, str) or not name or not name.isprintable():

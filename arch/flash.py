@@ -84,9 +84,9 @@ class FlashChip:
     def at(self, clock: float) -> FlashTiming:
         """Return the chip's timing in cycles of the machine's clock.
 
-        ``clock`` is the frequency of the machine's clock (Hz). One period of the chip's clock is
-        long enough for a clock edge to reach the chip and for the chip's data bit to reach the
-        machine. Raises :class:`InputError` if ``clock`` is not above 0.
+        ``clock`` is the frequency of the machine's clock (Hz). In one period of the chip's clock, a
+        clock edge can reach the chip, and the chip's data bit can return to the machine. Raises
+        :class:`InputError` if ``clock`` is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")
@@ -105,7 +105,7 @@ class FlashChip:
 
 @dataclass(frozen=True)
 class FlashStep:
-    """A start-up command of a flash chip, as the levels of four data lines for ``clocks`` clocks.
+    """A start-up command of a flash chip: the levels of four data lines during ``clocks`` clocks.
 
     ``line`` has the levels of line 0 as characters 0 and 1, one for each clock in order. A single
     character is the level in all clocks. ``others`` has the constant levels of lines 1 to 3, line 1

@@ -43,10 +43,10 @@ class WeightFormat:
     """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the number of bytes that store a column of ``k`` codes and its scales.
+        """Return the number of bytes that store a column of ``k`` codes and their scales.
 
-        Each row of a stored matrix has one of these bytes. ``group`` is the number of codes that
-        share a scale; 0 if no codes do.
+        Each of these bytes is in another row of the stored matrix. ``group`` is the number of codes
+        that share a scale; 0 if no codes do.
         """
         if not group:
             return self._bytes(k)
@@ -63,12 +63,12 @@ class WeightFormat:
 
     @property
     def paired(self) -> bool:
-        """True if each operand of this format fits in 4 bits, so that a byte can hold two."""
+        """True if each operand of this format fits in 4 bits: a byte can then hold two operands."""
         half = 1 << (PAIRED_BITS - 1)
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
-        """Return the number of passes in which the array multiplies by an operand of this format.
+        """Return the number of passes of the array that multiply by an operand of this format.
 
         In each pass the array multiplies by one part of the operand (``width`` bits). The part with
         the highest bits is signed, the others are unsigned. If the format's operands
@@ -81,7 +81,7 @@ class WeightFormat:
 
     @property
     def largest(self) -> int:
-        """Largest magnitude whose positive and negative value are both within the format's range.
+        """Largest number L such that the format's range includes both L and -L.
 
         For example, it is 7 if the values are -8 to 7.
         """

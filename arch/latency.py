@@ -62,7 +62,7 @@ def burst_words(memory: Memory) -> int:
 def queue_latency(depth: int) -> int:
     """Return the cycles that a command takes to pass through an empty command queue.
 
-    They are counted from the input of the command's last word to the output of the command.
+    The cycles are counted from the input of the command's last word to the output of the command.
     ``depth`` is the number of commands that the queue can hold.
     """
     return min(depth, 2)
@@ -71,23 +71,24 @@ def queue_latency(depth: int) -> int:
 def requests_latency(stages: int) -> int:
     """Return the cycles from an engine's scratchpad read request to the arrival of its data.
 
-    The request is granted in its first cycle.
+    The scratchpad grants the request in its first cycle.
     """
     return 2 + 2 * stages
 
 
 def lines_wait(access: Access, stages: int) -> bool:
-    """Return whether a scratchpad line passes a register on its way from block RAM to a queue.
+    """Return whether a machine has a register between the scratchpad's block RAM and a queue.
 
-    The register takes one cycle. A machine has it only if ``stages`` is 1 (registers between
-    distant units) and its lines are longer than 8 bytes. Without it, the path from block RAM
-    through the rotation of the line's bytes to the queue would be too long.
+    The register delays each scratchpad line by one cycle. A machine has the register if ``stages``
+    is 1 (registers between distant units) and its lines are longer than 8 bytes. In these machines
+    the path from block RAM, through the rotation of a line's bytes, to the queue is too long for
+    one cycle.
     """
     return stages > 0 and access.line_bytes > TURNED_AT_ONCE
 
 
 def reader_latency(stages: int) -> int:
-    """Return the cycles from the start of a vector engine's command to its first scratchpad beat.
+    """Return the cycles from a vector command's start to its first beat from the scratchpad.
 
     A beat is the group of elements that the vector engine processes in one cycle.
     """
@@ -97,16 +98,18 @@ def reader_latency(stages: int) -> int:
 def drain_latency(config: Datapath) -> int:
     """Return the cycles from a DRAIN's start to the first beat of sums from the accumulators.
 
-    DRAIN reads and clears accumulators. A beat is the group of sums that it outputs per cycle.
+    DRAIN is the command that reads and clears accumulators. A beat is the group of sums that it
+    outputs in one cycle.
     """
     return config.acc_latency + 1
 
 
 def words_wait(config: VectorSizes, first: int) -> int:
-    """Return the cycles that a command's first beat waits for its requantization parameters.
+    """Return the cycles that a vector command's first beat waits for requantization parameters.
 
-    The command runs on the vector engine. ``first`` is the number of cycles from its start to its
-    first beat. If the parameters arrive no later than this beat, the result is 0.
+    A beat is the group of elements that the vector engine processes in one cycle. ``first`` is the
+    number of cycles from the command's start to its first beat. If the parameters arrive no later
+    than this beat, the result is 0.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
@@ -120,9 +123,9 @@ def requantizer_latency(*, registered: bool) -> int:
 
 
 def intake_latency(config: VectorSizes) -> int:
-    """Return the cycles that the vector engine takes to requantize sums to INT16 elements.
+    """Return the cycles in which the vector engine requantizes sums to INT16 elements.
 
-    The sums are a beat from the accumulators. The elements are inputs of a softmax or a norm.
+    The sums are read from the accumulators, and the elements are the input of a softmax or a norm.
     """
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
@@ -131,9 +134,9 @@ def intake_latency(config: VectorSizes) -> int:
 def epilogue_latency(config: VectorSizes) -> int:
     """Return the cycles from sums at the requantizer's input to the write of their results.
 
-    The sums are one beat of the vector engine, and the results are written to the scratchpad.
-    The cycles of the rotary unit, and the additional cycles of activation functions that use
-    polynomials, are not included.
+    The sums are one beat (those that the vector engine processes in one cycle), and the results are
+    written to the scratchpad. The additional cycles of the rotary unit, and of activation functions
+    that use polynomials, are not included.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -141,12 +144,13 @@ def epilogue_latency(config: VectorSizes) -> int:
 
 
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
-    """Return the cycles from a row of scores to the softmax unit's result, for a row of one beat.
+    """Return the cycles that the softmax unit takes for a row that arrives in one beat.
 
-    A beat has ``lanes`` scores. Each further beat adds :func:`softmax_beat_cycles` to the row's
-    latency, from its last beat of scores to its last result. ``longest_row`` is the largest number
-    of scores in a row that the unit accepts. If ``deferred`` is false, results are probabilities.
-    If it is true, they are exponentials; a later instruction divides by their sum over the row.
+    A beat has ``lanes`` scores. The cycles are counted from the row's scores to its result. In a
+    row of several beats, each further beat adds :func:`softmax_beat_cycles`. ``longest_row`` is the
+    largest number of scores in a row that the unit accepts. If ``deferred`` is false, results are
+    probabilities. If ``deferred`` is true, results are exponentials; a later instruction divides
+    them by their sum over the row.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -156,18 +160,19 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
 
 def softmax_beat_cycles(*, deferred: bool) -> int:
-    """Return the cycles that each beat of a row after the first adds to the row's latency.
+    """Return the cycles that each beat of a row after the first adds to the softmax's latency.
 
-    This latency is counted from the row's last beat of scores to the row's last result.
+    The latency is counted from the row's last beat of scores to the row's last result. ``deferred``
+    is as in :func:`softmax_latency`.
     """
     return 1 if deferred else 2
 
 
 def norm_latency(lanes: int, longest_row: int) -> int:
-    """Return the cycles that the norm unit takes from a row's input to its normalized output.
+    """Return the cycles from a row's last input beat at the norm unit to its first output beat.
 
-    They are counted from the input of the row's last beat to the output of the first beat of its
-    result.
+    A beat has ``lanes`` elements. ``longest_row`` is the largest number of elements in a row that
+    the unit accepts.
     """
     variance_width = ((longest_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length()
     root = -(-_log2(variance_width) // 2) + POLYNOMIAL_LATENCY
@@ -175,16 +180,16 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of a multiplier's operand that holds ``width`` bits of a weight (bits).
+    """Return the width of a multiplier's operand for ``width`` bits of an 8-bit weight (bits).
 
-    A weight has 8 bits. If ``width`` is less, the operand has an additional sign bit, and the
-    result is ``width + 1``.
+    If ``width`` is less than 8, the operand has an additional sign bit, and the result is
+    ``width + 1``.
     """
     return width + (width < OPERAND_BITS)
 
 
 def factor_width(config: MatrixSizes) -> int:
-    """Return the width of a weight, or of a part of it, at a multiplier's input (bits)."""
+    """Return the width of a weight, or of a part of a weight, at a multiplier's input (bits)."""
     return part_width(config.array.pass_width) if config.passes > 1 else config.element_width
 
 
@@ -212,24 +217,25 @@ def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bo
 def product_latency(config: MatrixSizes) -> int:
     """Return the cycles from two operands at a multiplier of the array to their product.
 
-    It is one cycle longer if a multiplier computes two products that share bits of its output
-    (:func:`overlaps`).
+    The latency is one cycle longer if a multiplier computes two products that share bits of its
+    output (:func:`overlaps`).
     """
     shares = config.array.packed and config.array.cols > 1
     return 2 + (shares and overlaps(row_width(config), factor_width(config)))
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles from a slot number at the array to the slot's weights at the multipliers.
+    """Return the cycles from a slot number at an adder-tree array to the slot's weights.
 
-    A weight slot is an adder-tree array's storage for one tile. If the field ``registered``
-    is true and there are more than four slots, the weight memory's output register adds one cycle.
+    A weight slot stores one tile of weights. The cycles end when the weights arrive at the
+    multipliers. If the field ``registered`` is true and there are more than four slots, the weight
+    memory's output register adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
 
 def array_latency(config: MatrixSizes, kind: str = "") -> int:
-    """Return the cycles from a row of activations at the array's input to the row's last sum.
+    """Return the cycles from a row of activations at the array's input to the row's sums.
 
     ``kind`` is ``systolic`` or ``tree``, by default the kind of the configuration's array.
     """
@@ -242,15 +248,15 @@ def array_latency(config: MatrixSizes, kind: str = "") -> int:
 def dispatch_cycles(config: Datapath) -> int:
     """Return the cycles from the end of a command to the first request of a waiting command.
 
-    The waiting command is another engine's, and waits for the token that the first command sends at
-    its end. One cycle passes until the token is counted, one until the waiting command is accepted,
-    and with the option ``registered`` one more until the first request.
+    The waiting command runs on another engine, and waits for a token that the ended command sends.
+    One cycle passes until the token is counted, and one until the waiting command is accepted. With
+    the option ``registered``, the first request is one cycle later.
     """
     return 2 + config.stages
 
 
 def load_bytes(access: Access) -> int:
-    """Return the number of activations that a zero-skip unit loads per cycle, a power of two."""
+    """Return the number of activations that the sparse unit loads per cycle, a power of two."""
     return min(MOST_LOADED, access.line_bytes)
 
 
@@ -259,9 +265,10 @@ def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int
 
     Each row has ``k`` activations. The sparse matrix has ``n`` columns. Each of ``lanes`` lanes
     processes ``beats`` entries of the matrix (``celosia.arch.sparse``). The first row is loaded
-    before its products, each further row during the products of the previous row. The sums of the
-    lanes' columns are added to the accumulators one at a time. If a lane finishes a column before
-    its previous sum has been added, all lanes stall, and the instruction can take more cycles.
+    before its products, and each further row during the products of the previous row. The sums of
+    the lanes' columns are added to the accumulators one at a time. If a lane finishes a column
+    before the lane's previous sum has been added, all lanes stall, and the instruction can take
+    more cycles.
     """
     load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

@@ -35,7 +35,7 @@ _CRC_START = 0xFFFF
 
 
 class Command(enum.IntEnum):
-    """Operation that a request frame asks for."""
+    """The operation that a request frame asks the machine to execute."""
 
     HELLO = 1
     READ_REGISTERS = 2
@@ -92,7 +92,7 @@ class Identity:
     """Longest payload of a frame (bytes)."""
 
     def words(self) -> list[int]:
-        """Return the words of the answer to HELLO, the request for the machine's description."""
+        """Return the list of 32-bit words that the machine sends as the answer to HELLO."""
         return [getattr(self, name) for name in HELLO_FIELDS]
 
 
@@ -115,7 +115,7 @@ def fingerprint(config: Config) -> int:
 
     The hash is the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE``
     for each field, with the field's short name. A machine's fingerprint must never change, so the
-    text keeps the format of the oldest configuration files:
+    text has the format of the oldest configuration files:
 
     - it has an empty configuration name, and a clock of 50 MHz;
     - it has older fields in place of the newer fields that replaced them
@@ -160,8 +160,8 @@ def request(command: int, tag: int, length: int, addr: int, payload: bytes = b""
 
     The machine's answer repeats ``tag``. ``addr`` is the address at which the command begins to
     read or write; its unit depends on the command. ``length`` (16 bits) is the size of the payload
-    in bytes. If the command writes, the request contains the data ``payload``. If it reads, the
-    answer contains the data, and ``payload`` is empty.
+    in bytes. If the command writes, ``payload`` has the data. If the command reads, the answer has
+    the data, and ``payload`` is empty.
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)

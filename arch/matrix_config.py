@@ -9,7 +9,10 @@ from celosia.arch.records import Accumulators, Array, Control, PackedCache, Weig
 
 
 class MatrixSizes(Datapath):
-    """Counts, widths and flags derived from the array and the formats of weights and KV cache."""
+    """Sizes and options of the matrix engine, derived from a configuration's records.
+
+    The records are those of the array, the weight formats and the KV cache.
+    """
 
     packed_cache: PackedCache | None
     weights: Weights | None
@@ -18,18 +21,18 @@ class MatrixSizes(Datapath):
     def low_rows(self) -> int:
         """Number of rows at the end of a weight slot that hold the lower four bits of key elements.
 
-        A weight slot is the array's storage for one tile of weights or keys. In a packed KV cache,
-        the first elements of each key have eight bits, and the others only the upper four. Without
-        a packed KV cache the number is 0.
+        A weight slot is the array's storage for one tile of weights or attention keys. In a packed
+        KV cache, the first elements of each key have eight bits, and the other elements only the
+        upper four bits. Without a packed KV cache the number is 0.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
     @property
     def block_exponents(self) -> bool:
-        """True if the values V in a KV cache may have exponents; the keys never have any.
+        """True if the attention values (V) in a KV cache may have exponents; keys never have them.
 
-        In a weight slot (storage for one tile) that holds values V, each row then has one exponent,
-        which scales the row by a power of two.
+        In a weight slot (storage for one tile) that holds attention values, each row then has one
+        exponent, which scales the row by a power of two.
         """
         return self.packed_cache is not None and self.packed_cache.exponents
 
@@ -40,7 +43,7 @@ class MatrixSizes(Datapath):
 
     @property
     def weight_group(self) -> int:
-        """Number of consecutive weights of a column that share a scale; 0 if none share one."""
+        """Number of consecutive weights of a column that share a scale; 0 without such scales."""
         return self.weights.group if self.weights else 0
 
     @property
@@ -70,8 +73,8 @@ class MatrixSizes(Datapath):
     def vector_passes(self) -> int:
         """Largest number of passes of the array that one row of activations takes.
 
-        It is 2 if the array accepts INT16 activations, otherwise ``passes``, the number of passes
-        in which it multiplies by an 8-bit weight.
+        The number is 2 if the array accepts INT16 activations. Otherwise it is ``passes``, the
+        number of passes in which the array multiplies by an 8-bit weight.
         """
         return 2 if self.array.wide else self.passes
 
@@ -85,7 +88,7 @@ class MatrixSizes(Datapath):
         """True if a byte of a weight slot can hold two 4-bit operands, from two tiles.
 
         A weight slot is the array's storage for one tile. With ``packed_slots`` the operands are
-        weights; with a packed KV cache, attention keys or values.
+        weights. With a packed KV cache they are attention keys or values.
         """
         return self.packed_slots or self.packed_cache is not None
 
@@ -111,9 +114,9 @@ class MatrixSizes(Datapath):
     def high_rows(self) -> int:
         """Number of rows at the start of a weight slot for the upper four bits of key elements.
 
-        A weight slot is the array's storage for one tile. In a slot whose last rows hold the lower
-        bits of keys (:attr:`low_rows`), each of the first rows holds the upper bits of one key
-        element. The number is a power of two.
+        A weight slot is the array's storage for one tile of weights or attention keys. If the last
+        rows of a slot hold the lower bits of keys (:attr:`low_rows`), each of the first rows holds
+        the upper bits of one key element. The number is a power of two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 
@@ -127,9 +130,10 @@ class MatrixSizes(Datapath):
 
     @property
     def slot_exponents(self) -> int:
-        """Most exponent bits stored with a byte of a weight slot (storage for one tile); 0 if none.
+        """Largest number of exponent bits stored with a byte of a weight slot; 0 if none.
 
-        The 2-bit exponent of a row is divided among the bytes of the row.
+        A weight slot is the array's storage for one tile. The 2-bit exponent of a row is divided
+        among the bytes of the row.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 
@@ -137,7 +141,8 @@ class MatrixSizes(Datapath):
     def edge_stages(self) -> int:
         """Register stages at the input edge of a systolic array, before zero points are subtracted.
 
-        It is 1 if the array is systolic and distant units have registers between them, else 0.
+        The number is 1 if the array is systolic and distant units have registers between them, else
+        0.
         """
         return self.stages * (self.array.kind == "systolic")
 

@@ -1,4 +1,4 @@
-"""Optional Python packages, and the extras of pip that install them."""
+"""Imports optional Python packages, and names the pip extra that installs a missing package."""
 
 import importlib
 import importlib.util
@@ -40,8 +40,9 @@ def library(module: str, subject: str, package: str = "", extra: str = "") -> An
 class Deferred:
     """A module that is imported at the first access to one of its attributes.
 
-    The module, or one that it imports, may need an optional package. If the package is missing, an
-    access raises the :class:`InputError` of :func:`library`, whose message begins with ``subject``.
+    The module may need an optional package, directly or through its imports. If the package is
+    missing, an access raises the :class:`InputError` of :func:`library`, whose message begins with
+    ``subject``.
     """
 
     def __init__(self, module: str, subject: str):
@@ -52,11 +53,11 @@ class Deferred:
 
 
 def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
-    """Return the error for a module that is not installed.
+    """Return the :class:`InputError` for a module that is not installed.
 
     The message begins with ``subject``. It names the module's package (``package``), the extra of
-    Celosia that installs it (``extra``), if there is one, and the pip command. The defaults are
-    those of :func:`library`.
+    Celosia that installs the package (``extra``), if there is one, and the pip command. By default,
+    ``package`` and ``extra`` are found as in :func:`library`.
     """
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)

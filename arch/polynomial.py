@@ -1,4 +1,4 @@
-"""Piecewise fixed-point polynomials, fitted to a formula when they are needed."""
+"""Piecewise fixed-point polynomials, fitted to a function at run time."""
 
 import math
 from collections.abc import Callable
@@ -64,7 +64,7 @@ class Polynomial:
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Tuple of the signed widths that hold all ``c0``, all ``c1`` and all ``c2`` (bits)."""
+        """Tuple of three signed widths, which hold all ``c0``, all ``c1`` and all ``c2`` (bits)."""
         c0, c1, c2 = (max(_signed_width(row[i]) for row in self.coefficients) for i in range(3))
         return c0, c1, c2
 
@@ -132,9 +132,9 @@ def fit(
 
 
 def reciprocal_polynomial() -> Polynomial:
-    """Return the polynomials of ``2**17 / (1 + f)``.
+    """Return the polynomials that approximate ``2**17 / (1 + f)``.
 
-    The operand's ``FRACTION_WIDTH`` bits are the fraction ``f``, which is below 1.
+    The operand has ``FRACTION_WIDTH`` bits: the fraction ``f``, which is below 1.
     """
     return fit(
         lambda x: 2.0**MANTISSA_WIDTH / (1 + x / 2**FRACTION_WIDTH),
@@ -145,7 +145,7 @@ def reciprocal_polynomial() -> Polynomial:
 
 
 def rsqrt_polynomial() -> Polynomial:
-    """Return the polynomials of ``2**17 / sqrt((1 + f) * 2**odd)``.
+    """Return the polynomials that approximate ``2**17 / sqrt((1 + f) * 2**odd)``.
 
     The operand's low ``FRACTION_WIDTH`` bits are the fraction ``f``, which is below 1. The bit
     above them is ``odd``.
@@ -177,8 +177,8 @@ def function_polynomial(
     An operand ``q`` stands for the value ``x_scale * q``, and a result ``y`` for the value
     ``y_scale * (y - y_zero)``. Results are rounded to nearest. Their magnitude is clipped at
     ``FUNCTION_BOUND``, so that the coefficients fit the widths of :func:`pack_polynomial`. The
-    caller clamps the results to the type that it needs. Raises :class:`InputError` if a scale is
-    not positive and finite.
+    caller must clamp results to the range of its result type. Raises :class:`InputError` if a scale
+    is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:

@@ -74,8 +74,8 @@ def record(op: Op, data: bytes = b"") -> bytes:
 def seal(config: Config, body: bytes) -> bytes:
     """Return the bytes of a power-on image: header, ``body`` and CRC.
 
-    The header has the fingerprint of ``config``; a machine of another configuration refuses the
-    image.
+    The header has the fingerprint (hash) of ``config``; a machine of another configuration refuses
+    the image.
     """
     begin = MAGIC + fingerprint(config).to_bytes(4, "little") + len(body).to_bytes(4, "little")
     return begin + body + zlib.crc32(begin + body).to_bytes(CRC_BYTES, "little")

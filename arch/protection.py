@@ -22,9 +22,9 @@ _TOLD = {"correct": {"parameters": "detect", "control": "detect"}}
 def protection(text: str) -> dict[str, str]:
     """Return a dictionary from each unit to its protection level, for a value of field ``protect``.
 
-    The value ``text`` is one level for all units, or ``UNIT=LEVEL`` for some units, separated by
-    commas; the other units have level ``none``. If the text is ``correct``, the units
-    ``parameters`` and ``control`` have level ``detect``, and all others ``correct``. Raises
+    The value ``text`` is one level for all units, or a list of ``UNIT=LEVEL``, separated by commas.
+    Units that are not in the list have level ``none``. If the text is ``correct``, the units
+    ``parameters`` and ``control`` have level ``detect``, and all other units ``correct``. Raises
     :class:`InputError` if the text has neither form.
     """
     if text in LEVELS:
@@ -48,8 +48,10 @@ def code_columns(width: int, level: str) -> list[int]:
     bits that it covers. At level ``detect`` one check bit covers all data bits. At level
     ``correct`` the code is that of Hsiao (1970): all masks differ, and each has an odd number of
     ones, at least three. The decoder can therefore distinguish a wrong data bit, a wrong check bit
-    and two wrong bits. All check bits cover about the same number of data bits, because the
-    largest number determines the depth of the logic.
+    and two wrong bits.
+
+    All check bits cover about the same number of data bits, because the check bit that covers the
+    most data bits determines the depth of the logic.
     """
     if level == "detect":
         return [1] * width

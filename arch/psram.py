@@ -82,7 +82,7 @@ class PsramChip:
 
     @property
     def column_bytes(self) -> int:
-        """Size of the columns of all dies with one column address (bytes)."""
+        """Size of the columns at one column address, in all dies together (bytes)."""
         return 2 * self.dies
 
     @property
@@ -94,9 +94,9 @@ class PsramChip:
     def fixed(self) -> bool:
         """True if every access has the longer latency of ``2 * latency`` clock periods.
 
-        The longer latency gives time for a refresh. A single die needs it only during a refresh.
-        Parallel dies refresh at different times but must return data together, and always have the
-        longer latency.
+        The longer latency gives time for a refresh. A single die has the longer latency only during
+        a refresh. Parallel dies refresh at different times but must return data together, so they
+        always have the longer latency.
         """
         return self.dies > 1
 
@@ -135,7 +135,7 @@ class PsramChip:
 
 
 def begin(latency: int) -> int:
-    """Return the number of the first clock edge that moves data in a command of a PSRAM chip.
+    """Return the number of the clock edge with the first data of a command to a PSRAM chip.
 
     Edge 0 is the first edge of the command. ``latency`` is the chip's access latency, in periods of
     its clock.

@@ -67,9 +67,9 @@ def check_ranges(values: Mapping[str, Any]) -> None:
 
 
 def check_rules(config: Fields) -> None:
-    """Check the rules that relate fields of a configuration to each other.
+    """Check the rules for combinations of a configuration's field values.
 
-    Raises :class:`InputError` if fields contradict each other.
+    Raises :class:`InputError` if the values of several fields contradict each other.
     """
     if config.array.kind not in ARRAYS:
         raise InputError(

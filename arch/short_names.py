@@ -147,8 +147,8 @@ def records(values: Mapping[str, Any]) -> dict[str, Any]:
 
     ``values`` is a dictionary from the short name of every field to its value. The result has None
     for the record of an absent unit. It also has an entry ``name``, the configuration's name.
-    Raises :class:`InputError` if a unit is absent, but one of its fields has a value other than
-    that in :data:`ABSENT`.
+    Raises :class:`InputError` if a unit is absent, but a field of the unit differs from its value
+    in :data:`ABSENT`.
     """
     made: dict[str, Any] = {"name": values["name"]}
     for record, kind in RECORDS.items():
@@ -178,13 +178,16 @@ def shown(value: Any) -> str:
 
 
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return changes of a configuration as a dictionary from fields' short names to new values.
+    """Return a dictionary from the short names of the fields to change to their new values.
 
-    ``changes`` is a dictionary with three kinds of keys. A key may be a short name, such as
-    ``rows``, or a path, such as ``array.rows``; its value is the field's new value. A key may also
-    be the name of a record, such as ``array``; its value is an instance of the record, or a
-    dictionary from field names to new values. For an optional unit's record, the value None removes
-    the unit. Raises :class:`InputError` if a name is unknown.
+    ``changes`` is a dictionary with three kinds of keys:
+
+    - a field's short name, such as ``rows``, with the field's new value;
+    - a field's path, such as ``array.rows``, with the field's new value;
+    - a record's name, such as ``array``, with an instance of the record, a dictionary from field
+      names to new values, or None, which removes an optional unit.
+
+    Raises :class:`InputError` if a name is unknown.
     """
     values: dict[str, Any] = {}
     for name, value in changes.items():
@@ -219,13 +222,13 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the field values of a configuration after ``changes``.
+    """Return all field values of a configuration after ``changes`` are applied.
 
-    ``values``, ``changes`` and the result map short names of fields to values; ``values`` has all
-    fields. Older fields in ``changes`` are converted to the newer fields that replaced them
-    (:mod:`celosia.arch.choices`). If a change removes a unit, the unit's other fields get their
-    values from :data:`ABSENT`, unless ``changes`` sets them. Raises :class:`InputError` if an older
-    and a newer field in ``changes`` contradict each other.
+    ``values`` has all field values before the changes. ``values``, ``changes`` and the result are
+    dictionaries from short names of fields to values. Older fields in ``changes`` are converted to
+    the newer fields that replaced them (:mod:`celosia.arch.choices`). If a change removes a unit,
+    the unit's other fields get their values from :data:`ABSENT`, unless ``changes`` sets them.
+    Raises :class:`InputError` if an older and a newer field in ``changes`` contradict each other.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

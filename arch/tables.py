@@ -22,5 +22,5 @@ def read_table(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def own_table(name: str) -> dict[str, dict[str, Any]]:
-    """Return the entries of the table ``name``.toml in this module's folder."""
+    """Return the entries of the file ``name``.toml in this module's folder (:func:`read_table`)."""
     return read_table(_OWN / f"{name}.toml")

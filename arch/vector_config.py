@@ -20,7 +20,7 @@ PARAM_BYTES = 9
 
 
 class VectorSizes(Datapath):
-    """Sizes of the vector engine, derived from its number of lanes and its optional units."""
+    """Sizes of the vector engine, derived from its number of lanes and from its optional units."""
 
     vector: Vector
     softmax: Softmax | None
@@ -75,9 +75,10 @@ class VectorSizes(Datapath):
 
     @property
     def lane_groups(self) -> int:
-        """Number of groups into which a row of ``cols`` accumulators is divided, rounded up.
+        """Number of groups into which a row of ``cols`` accumulators is divided.
 
-        A group has one accumulator for each lane of the vector engine.
+        A group has one accumulator for each lane of the vector engine; the last group may have
+        fewer.
         """
         return -(-self.array.cols // self.vector.lanes)
 
@@ -85,8 +86,9 @@ class VectorSizes(Datapath):
     def lane_stages(self) -> int:
         """Number of register stages in the signals that select the input of a vector engine lane.
 
-        It is 1 if distant units have registers between them (``registered``) and the machine has
-        the option ``fused``, with which SOFTMAX and NORM read accumulators. Otherwise it is 0.
+        The number is 1 if distant units have registers between them (``registered``) and the
+        machine has the option ``fused``, with which SOFTMAX and NORM read accumulators. Otherwise
+        it is 0.
         """
         return self.stages * bool(self.fused)
 

@@ -1,10 +1,11 @@
 """An assembler of micro-instructions.
 
 A line is a micro-instruction ``NAME operand, operand, ...``, a label followed by a colon, a
-directive or a shorthand; a semicolon starts a comment. An operand is the name of a register, or an
-immediate or a jump's target. Immediates and targets are written as a number or a label. For
-each operation, the field ``operands`` in ``celosia.arch.micro.isa`` lists the operands in the order
-in which they are written. The directives, which begin with a dot, and the shorthands are:
+directive or a shorthand; a semicolon starts a comment. An operand is a register, an immediate or a
+jump's target. A register is written as its name. An immediate or a target is written as a number or
+a label. For each operation, the field ``operands`` in ``celosia.arch.micro.isa`` lists the operands
+in the order in which they are written. The directives, which begin with a dot, and the shorthands
+are:
 
 - ``.registers FIRST NAME ...`` names consecutive registers, starting at number FIRST;
 - ``.words LABEL WORD ...`` adds a table LABEL of words (numbers or labels) after the code;
