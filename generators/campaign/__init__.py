@@ -1,1 +1,1 @@
-"""Campaigns run many independent cases on processes or machines, and store the results."""
+"""Campaigns: series of many independent test cases, run in parallel, with stored results."""

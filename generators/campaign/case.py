@@ -1,7 +1,7 @@
 """Cases of a campaign, a series of similar tests or simulations whose results are stored.
 
-A case is identified by its index and its campaign's kind, seed and fields (settings). So each case
-can be run again alone.
+A case is identified by its index and by its campaign's kind, seed and fields (settings). With these
+values, a single case can be run again.
 """
 
 import functools
@@ -29,7 +29,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One case of a campaign (many similar tests): the data from which a function (job) runs it.
+    """One test case of a campaign: the data that a job (a function) needs to run the case.
 
     ``kind`` is the kind of job, for example ``fault``. ``seed`` is the random seed of the campaign,
     and ``index`` is the number of the case in the campaign, from 0 on. ``fields`` has the
@@ -111,11 +111,11 @@ class Campaign:
 
     @property
     def key(self) -> str:
-        """Text under which a :class:`Store` keeps the campaign's outcomes."""
+        """Text that identifies the campaign in a :class:`Store`, the database of outcomes."""
         return f"{self.case(0)}@{self.sources}"
 
     def case(self, index: int) -> Case:
-        """Return the campaign's case number ``index``."""
+        """Return the campaign's case number ``index``, counted from 0."""
         return Case(self.kind, self.seed, index, tuple(sorted(self.fields.items())))
 
 
@@ -129,9 +129,9 @@ one."""
 class Outcome:
     """The outcome of a case, after a job (a function) has run the case.
 
-    ``result`` is the JSON object that the job returned; it is empty if the job raised an exception.
-    ``error`` is then a sentence or a traceback; otherwise it is empty. ``seconds`` is the duration
-    of the job.
+    If the job returned a JSON object, ``result`` is this object, and ``error`` is empty. If the job
+    raised an exception, ``result`` is empty, and ``error`` is a sentence or a traceback.
+    ``seconds`` is the duration of the job.
     """
 
     case: Case
@@ -157,7 +157,7 @@ _PACKAGES = ("arch", "hdl", "sim", "generators", "tb", "fpga")
 
 @functools.cache
 def sources() -> str:
-    """Return a digest of the source files of all packages except ``cli``.
+    """Return a digest of the source files of all packages of Celosia except ``cli``.
 
     Any edit of a file changes the digest, so that outcomes of earlier sources are not reused.
     """

@@ -35,17 +35,16 @@ def run_campaign(
     """Run a campaign's first ``count`` cases, except cases that have a stored outcome.
 
     Returns an iterator over the outcomes of all ``count`` cases, both new and earlier ones, in
-    index order. Each worker gets ``chunk`` cases at a time. The outcomes of a chunk are written to
-    ``store`` together when the last of its cases has ended. Thus, if this process is killed, the
-    outcomes of unfinished chunks are lost and those of finished chunks are kept.
+    index order. Each worker (a process, for example) gets ``chunk`` cases at a time. The outcomes
+    of a chunk are written to ``store`` together, after the chunk's last case. So if this process is
+    killed, only the outcomes of unfinished chunks are lost.
 
     ``tell(done, count)`` is called at the start and after each chunk; ``done`` is the number of
     cases that have an outcome. If ``job`` raises an exception, the case's outcome records it as an
     error: for a :class:`RunError` its message, for other exceptions a traceback.
 
-    If a worker process dies, the cases of the unfinished chunks run again, one after the other in
-    new workers. If a new worker dies too, its case gets an outcome with the error that the worker
-    died.
+    If a worker dies, the cases of the unfinished chunks run again, one after the other in new
+    workers. If a new worker dies too, its case gets an outcome with the error that the worker died.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]
@@ -63,7 +62,10 @@ def run_campaign(
 
 
 def run_case(job: Job, case: Case) -> Outcome:
-    """Run a job on a case; return its outcome, with an error if the job raises an exception."""
+    """Run the function ``job`` on a case, and return the case's outcome.
+
+    If the job raises an exception, the outcome contains the error.
+    """
     began = time.monotonic()
     try:
         result, error = job(case), ""

@@ -1,4 +1,4 @@
-"""Results of campaigns in an SQLite file, which stays intact if the process is killed."""
+"""Storage of campaign results in an SQLite file, which stays intact if the process is killed."""
 
 import json
 import sqlite3

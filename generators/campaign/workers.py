@@ -60,11 +60,14 @@ class Workers:
     def executor(self) -> Iterator[tuple[Executor, int]]:
         """Open an executor; yield the executor and the number of cases to run at once.
 
-        For processes or threads the number is ``jobs``. For a Dask cluster it is the number of the
-        workers' threads, but at least 64, because workers may join later. The processes or threads
-        that this method starts are stopped at the end of the ``with`` block, even after an
-        exception. The workers of a Dask cluster continue. Raises :class:`InputError` if Dask is not
-        installed, and :class:`RunError` if no scheduler answers or the scheduler has no workers.
+        The number is ``jobs`` for processes or threads. For a Dask cluster it is the number of the
+        workers' threads, but at least 64, because workers may join later.
+
+        At the end of the ``with`` block, even after an exception, this method stops the processes
+        or threads that it started. The workers of a Dask cluster continue.
+
+        Raises :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler
+        answers or the scheduler has no workers.
         """
         if self.cluster is not None:
             with _dask(self.cluster) as opened:
