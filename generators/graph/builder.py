@@ -25,7 +25,7 @@ from celosia.generators.graph.network import (
 
 @functools.cache
 def network(model: Description) -> Network:
-    """Return the float graph of a model from the model's description."""
+    """Return a model's graph of floating-point operations, built from the model's description."""
     main_graph = _Builder(model).run()
     if isinstance(model, TextDescription) and model.source_layers:
         return replace(main_graph, source=_Builder(model, "source.").run())

@@ -39,8 +39,8 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
     """Raise :class:`InputError` unless weights can be read at each of the widths ``bits``.
 
     A width is the number of upper bits of each weight that a program reads. ``weights`` is the name
-    of the weights' format. A width of 8 bits is possible for every format, a smaller one only for
-    nested weights.
+    of the weights' format. Every format permits a width of 8 bits; only the format of nested
+    weights permits smaller widths.
     """
     for width in bits:
         if width not in BITS:
@@ -52,10 +52,10 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 def coarser(model: Model, bits: int) -> Model:
     """Return a copy of a model that uses only the upper ``bits`` bits of each nested weight.
 
-    Quantization scales and the parameters of requantization do not change, except the biases. A
-    layer's biases compensate the zero point of its input, and so depend on the layer's weights. The
-    encoder of an encoder-decoder keeps all bits. If ``bits`` is 8, the full width, ``model`` itself
-    is returned.
+    Quantization scales and the parameters of requantization do not change, except the biases. The
+    biases of a layer change because they compensate the zero point of the layer's input, and so
+    depend on the weights. The encoder of an encoder-decoder keeps all bits. If ``bits`` is 8,
+    ``model`` itself is returned.
     """
     if bits == OPERAND_BITS:
         return model

@@ -1,8 +1,8 @@
 """Nodes and values of the float graph of a Transformer.
 
-A node computes a value from other values, and names its weight tensors. The float reference
-evaluates the graph, calibration observes its values, and the quantizer converts nodes one after
-another to integer operations (:mod:`celosia.generators.graph.quantized`).
+A node computes a value from other values, and has the names of its weight tensors. The float
+reference evaluates the graph, and calibration observes its values. The quantizer converts each node
+to integer operations (:mod:`celosia.generators.graph.quantized`).
 """
 
 import enum
@@ -15,7 +15,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Place of a value: residual stream, scratchpad, or cache of keys and values for later runs."""
+    """Memory of a value: residual stream, scratchpad, or stored keys and values of attention."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""
@@ -29,7 +29,7 @@ class Home(enum.Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """The result of a node, [rows, columns]."""
+    """The result of a node of the float graph, [rows, columns]."""
 
     name: str
     columns: int
@@ -41,13 +41,16 @@ class Value:
 
     @property
     def buffer(self) -> str:
-        """Name of the buffer that holds the value."""
+        """Name of the memory buffer that holds the value."""
         return self.place or self.name.rpartition(".")[2]
 
 
 @dataclass(frozen=True)
 class Embedding:
-    """``target = words[token]``, plus ``positions[position]`` if positions are learned."""
+    """A token embedding: ``target = words[token]``, a row for each token.
+
+    If positions are learned, ``positions[position]`` is added to each row.
+    """
 
     target: Value
     words: str
@@ -58,11 +61,11 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """``target = positions``, to which a later linear layer adds the embedded input.
+    """The rows ``target`` to which the first linear layer adds the embedded input.
 
-    The positions are the learned position vectors, or zeros if the model has none. If the model has
-    a class token, the token's vector is added to row 0. The later linear layer embeds the input,
-    and adds the result to the rows after the class token.
+    The rows are the learned position vectors, or zeros if the model has none. If the model has a
+    class token, the token's vector is added to row 0. The linear layer adds the embedded input to
+    the rows after the class token.
     """
 
     target: Value
@@ -70,7 +73,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Linear:
-    """``target[row:] = activation(source @ weight.T + bias) * gain + residual``.
+    """A linear layer: ``target[row:] = activation(source @ weight.T + bias) * gain + residual``.
 
     The first ``row`` rows of the target are not written. The bias, the activation, the gain (a
     trained factor) and the residual (an earlier value that is added) are optional.
@@ -94,7 +97,7 @@ class Linear:
 
 @dataclass(frozen=True)
 class Norm:
-    """``target = normalize(source) * weight + bias``, by layer norm or RMS norm.
+    """A norm: ``target = normalize(source) * weight + bias``, by layer norm or RMS norm.
 
     ``name`` is the prefix of the tensors' names: ``name.weight`` and, if present, ``name.bias``.
     """
@@ -108,7 +111,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """``target = source``, converted to the quantization scale of ``target``."""
+    """A conversion: ``target`` is ``source`` in the quantization scale of ``target``."""
 
     source: Value
     target: Value
@@ -130,7 +133,7 @@ class Rotary:
 
 @dataclass(frozen=True)
 class Gate:
-    """``target = source * up``, the elementwise product in a gated MLP.
+    """The elementwise product in a gated MLP: ``target = source * up``.
 
     ``source`` is the gate layer's output after the activation. ``up`` is the up projection's
     output.
@@ -147,9 +150,12 @@ class Attention:
 
     Heads are slices of the columns. If there are fewer key heads than query heads, neighbouring
     query heads share a key head. ``key.home``, the memory of keys and values, determines to which
-    tokens a query attends. For ``CACHE`` (the KV cache) these are the tokens of the text so far.
-    For ``SOURCE`` they are the tokens of the encoder's input, whose keys and values an earlier run
-    has computed. For any other memory they are the tokens of the input.
+    tokens a query attends:
+
+    - ``CACHE`` (the KV cache): the tokens of the text so far;
+    - ``SOURCE``: the tokens of the encoder's input, whose keys and values an earlier run has
+      computed;
+    - any other memory: the tokens of the input.
     """
 
     query: Value
@@ -171,7 +177,7 @@ class Attention:
 
 @dataclass(frozen=True)
 class Pool:
-    """``target`` is the mean of the rows of ``source``."""
+    """A pooling: ``target`` is the mean of the rows of ``source``."""
 
     source: Value
     target: Value
@@ -210,10 +216,10 @@ class Network:
 
     @property
     def all_nodes(self) -> list[Node]:
-        """All nodes; the nodes of an encoder-decoder's encoder are first."""
+        """All nodes; for an encoder-decoder, the encoder's nodes and then the decoder's."""
         return [*(() if self.source is None else self.source.nodes), *self.nodes]
 
     @property
     def nodes(self) -> list[Node]:
-        """All nodes except the nodes of an encoder-decoder's encoder."""
+        """All nodes of this graph; for an encoder-decoder, only the decoder's nodes."""
         return [*self.before, *(node for layer in self.layers for node in layer), *self.after]

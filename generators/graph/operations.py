@@ -35,8 +35,8 @@ class Embedding:
 class Linear:
     """A linear layer: ``source @ weight`` is requantized (``rescale``) and written to ``target``.
 
-    Row 0 of the result is written to row ``row`` of the target. After the requantization,
-    an activation may be applied (``relu`` or ``table``), or the target's old value may be added
+    Row 0 of the result is written to row ``row`` of the target. After the requantization, an
+    activation may be applied (``relu`` or ``table``), or the target's earlier content may be added
     (``residual``).
     """
 
@@ -96,8 +96,8 @@ class Linear:
         """List of linear layers, one for each matrix product that computes this layer.
 
         Nested weights have one product for each bit plane; other weights have a single product. A
-        low-rank correction adds two products. The product with the first matrix of the correction
-        is the first in the list; the product with the second matrix is the last.
+        low-rank correction adds two products: the first in the list has the first matrix of the
+        correction, and the last has the second matrix.
         """
         low, correction = self.low_rank, self.correction
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
@@ -106,7 +106,7 @@ class Linear:
 
     @cached_property
     def correction(self) -> "Linear | None":
-        """The product with the second matrix of the low-rank correction; None without one."""
+        """The product with the second matrix of the low-rank correction, or None without one."""
         if self.low_rank is None:
             return None
         thin, weight = self.low_rank.first.target, self.low_rank.weight
@@ -114,7 +114,7 @@ class Linear:
 
     @property
     def look_up(self) -> tuple[str, ...]:
-        """Name of the instruction flag that applies the layer's activation table, as a tuple.
+        """Tuple with the name of the instruction flag that applies the layer's activation table.
 
         It is a flag of DRAIN, the instruction that requantizes the layer's sums. If the layer has
         no table, the tuple is empty.
@@ -175,7 +175,7 @@ class Norm:
 
     @property
     def width(self) -> int:
-        """Number of columns that are normalized together."""
+        """Number of columns that are normalized together: those of a head, or of a whole row."""
         return self.source.columns // max(self.heads, 1)
 
 
@@ -214,9 +214,9 @@ class Rotary:
     row stands for all places."""
 
     def at(self, places: Ints) -> Ints:
-        """Return the rows of the table ``pairs`` for token positions ``places``, [places, columns].
+        """Return the cosines and sines that rotate a head at token positions ``places``.
 
-        A row has the cosines and sines that rotate a head of the token at one position.
+        The result [places, columns] has the rows of the table ``pairs`` for these positions.
         """
         return self.pairs[places % len(self.pairs)]
 
@@ -237,7 +237,7 @@ class Gate:
 
 @dataclass(frozen=True)
 class Head:
-    """Requantization parameters of one head of an attention."""
+    """Requantization parameters of one attention head."""
 
     probabilities: Rescale
     """From Q0.24 to INT8."""

@@ -116,7 +116,7 @@ class Graph(Generic[D]):
 
     @cached_property
     def named(self) -> Mapping[str, Op]:
-        """A dictionary from the name of each operation's target tensor to the operation."""
+        """A dictionary from the name of each tensor to the operation that computes the tensor."""
         return {op.target.name: op for op in self.ops}
 
     @property
@@ -148,9 +148,10 @@ class Graph(Generic[D]):
 
     @property
     def key_bits(self) -> int:
-        """Number of bits of a key element after the first ``whole`` columns of a head.
+        """Number of bits of each key element, except in the first ``whole`` columns of a head.
 
-        The first ``whole`` columns have 8 bits. The result is 8 if a head has no other columns.
+        The elements of the first ``whole`` columns have 8 bits. The result is 8 if a head has no
+        other columns.
         """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
@@ -173,7 +174,7 @@ class Graph(Generic[D]):
     def places(self) -> int:
         """Largest number of tokens in a text.
 
-        This is the number of rows in the table of rotary angles or, if no operation rotates, in the
+        It is the number of rows in the table of rotary angles or, if no operation rotates, in the
         table of learned positions.
         """
         table = self.embedding.positions if self.rotary is None else self.rotary

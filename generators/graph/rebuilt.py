@@ -15,9 +15,9 @@ def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
     """Return a copy of ``part`` in which the function ``change`` has replaced some objects.
 
     ``part`` is a graph or any object in a graph, such as an operation, a tuple, a tensor or a
-    number. ``change(object)`` returns its replacement, or None. If the result is None for a graph,
-    an operation, a part of an operation or a tuple, ``change`` is called for each of the members.
-    If it is None for any other object, the object is kept.
+    number. ``change`` takes an object, and returns the object's replacement or None. If it returns
+    None for a graph, an operation, a part of an operation or a tuple, it is called for each member
+    instead. If it returns None for any other object, the object is kept.
     """
     whole: Any = part
     changed: Any = change(part)

@@ -44,15 +44,16 @@ def stored_rows(stored: Stored | None, k: int) -> int:
     """Return the number of stored rows for ``k`` rows of weights.
 
     A stored row has one byte for each column: codes of one or more weights, or a scale. If groups
-    of weights share scales, the first of the ``k`` rows must be the first row of a group.
+    of weights share scales, the ``k`` rows must begin at the first row of a group.
     """
     return k if stored is None else stored.form.stored_rows(k, stored.group)
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the smallest number of rows of weights that fills whole tiles and whole groups.
+    """Return the smallest number of weight rows that fills whole tiles and whole groups.
 
-    The weights of a group share a scale. Matrices are cut at multiples of this number of rows.
+    The weights of a tile fill the array once; the weights of a group share a scale. Matrices are
+    cut at multiples of this number of rows.
     """
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
@@ -70,14 +71,13 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
     """Return weights as the bytes of weight slots, and the scales of these slots.
 
-    A weight slot is storage in the array for one weight tile: ``size`` rows of bytes. ``rows`` is
-    a range of rows of the weight matrix [k, n]. The first result is an array [rows of bytes, n]
-    that contains these rows. Each byte has two weights of the same column.
+    A weight slot is storage in the array for one weight tile: ``size`` rows of bytes. Each byte has
+    two weights of the same column. The first result is an array [rows of bytes, n] with the rows
+    ``rows`` (a range) of the weight matrix [k, n].
 
     If groups of weights share scales, the second result is a :class:`Stored` with these bytes and
-    one scale for each column of each slot. In this case ``rows`` must begin at the first row of a
-    group, and each group must fill whole slots. If there are no group scales, the second result is
-    None.
+    one scale for each column of each slot. Then ``rows`` must begin at the first row of a group,
+    and each group must fill whole slots. Without group scales, the second result is None.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
