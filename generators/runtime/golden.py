@@ -18,7 +18,7 @@ from celosia.sim.report import Report
 
 
 class GoldenModel:
-    """Runs a compiled encoder on the golden machine, for one input after another."""
+    """Runs a compiled encoder on inputs, on the golden machine (an interpreter of programs)."""
 
     def __init__(self, compiled: Host):
         self.compiled = compiled
@@ -28,12 +28,12 @@ class GoldenModel:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[NDArray[np.float64], Report]:
-        """Evaluate an input; return the output as real numbers, and a report of the run.
+        """Run the encoder on one input; return its output as real numbers, and a report of the run.
 
         The output is [rows, columns]. ``values`` is an input as in
-        :meth:`celosia.generators.runtime.host.Host.request`. ``bits`` (8, 4 or 2) is
-        the number of upper bits that the run reads of nested weights (stored in separate bit
-        planes). For other weights, ``bits`` must be 8.
+        :meth:`celosia.generators.runtime.host.Host.request`. ``bits`` (8, 4 or 2) is the number of
+        upper bits that the run reads of nested weights (stored in separate bit planes). For other
+        weights, ``bits`` must be 8.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
@@ -42,8 +42,8 @@ class GoldenModel:
         """Run one input; return a dictionary from the name of each tensor to its integers.
 
         The tensors are those that vector instructions write to the scratchpad. Scores and
-        probabilities are [heads, sequence, sequence], other tensors [rows, columns]. An input may
-        have fewer rows than the longest input. The machine does not compute the missing rows; they
+        probabilities are [heads, sequence, sequence], other tensors [rows, columns]. If an input
+        has fewer rows than the longest input, the machine does not compute the missing rows, which
         are 0 in the result. The arguments are those of :meth:`run`.
         """
         written_order = self.compiled.entries[ENCODE].written

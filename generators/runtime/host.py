@@ -54,12 +54,14 @@ class Request:
 class Host(Executable):
     """A compiled model's programs, and the data that a host needs to run them.
 
-    A host processes :attr:`setup`, and writes ``words`` to program memory. For each run, the host
-    writes the registers of a :class:`Run`, and starts the program at the run's entry point.
+    A host first processes the list :attr:`setup`: it writes images to external memory, and runs
+    setup programs. Then it writes ``words``, which has all other programs, to program memory. For
+    each run, the host writes the registers of a :class:`Run`, and starts the program at the run's
+    entry point.
 
-    The input of a run is either rows of numbers, which the host writes to external memory
-    (:meth:`request`), or token numbers, which are in the registers of the run. A run of tokens
-    continues texts whose keys and values are in the cache.
+    The input of a run is either rows of numbers or token numbers. The host writes rows of numbers
+    to external memory (:meth:`request`), and token numbers to registers. A run of tokens continues
+    texts whose keys and values are in the cache.
     """
 
     name: str
@@ -115,7 +117,7 @@ class Host(Executable):
 
     @property
     def vocabulary(self) -> int:
-        """Number of columns of the output: for a model of texts, the tokens."""
+        """Number of columns of the output; for a language model, the size of its vocabulary."""
         return self.output.columns
 
     @property
@@ -138,20 +140,22 @@ class Host(Executable):
         again: bool = False,
         bits: int = OPERAND_BITS,
     ) -> Run:
-        """Return the run of ``rows`` successive tokens of an input or a text.
+        """Return the run (entry point and register values) of ``rows`` successive tokens.
 
-        By default it is the run of the longest input, or of one token of a text. The first token is
-        at ``position``, which is 0 for an input of rows of numbers. If
-        ``again`` is true and weights stay on the chip, the run uses the weights that an earlier run
-        loaded. In all other cases, the run loads all weights that are not on the chip after setup.
-        Of nested weights (stored in separate bit planes), the run reads only the upper ``bits``
-        bits (8, 4 or 2). For other weights ``bits`` must be 8.
+        By default, the run has the longest input or, for a language model, one token. The first
+        token is at ``position``, which is 0 for an input of rows of numbers. ``tokens`` has the
+        token numbers. If it is empty, as for predictions, registers that depend on token numbers
+        are omitted.
+
+        If ``again`` is true and weights stay on the chip, the run uses the weights that an earlier
+        run loaded. Otherwise, the run loads all weights that are not on the chip after setup. Of
+        nested weights (stored in separate bit planes), the run reads only the upper ``bits`` bits
+        (8, 4 or 2). For other weights ``bits`` must be 8.
 
         In an encoder-decoder, the tokens attend to ``source`` encoder tokens; 0 stands for the
-        longest source. ``tokens`` has the token numbers (vocabulary indices). If it is empty, as
-        for predictions, registers that depend on token numbers are omitted. If a run has several
-        texts, each has one of ``tokens``, at ``position``. A separate program computes the logits
-        of the second text; it is not a part of this run.
+        longest source. If the model processes several texts at once, ``tokens`` has one token of
+        each text, at ``position``. A separate run, which is not returned, computes the logits of
+        the second text.
 
         Raises :class:`InputError` if a position is beyond the longest text.
         """
@@ -186,17 +190,19 @@ class Host(Executable):
     def chunk_runs(
         self, position: int, tokens: Sequence[int], *, bits: int = OPERAND_BITS
     ) -> list[Run]:
-        """Return the runs that look up and process successive ``tokens`` from ``position`` on.
+        """Return two runs: one looks up the embeddings of ``tokens``, the other processes them.
 
-        Their number is from 2 to :attr:`rows`; ``bits`` is that of :meth:`run`.
+        ``tokens`` are 2 to :attr:`rows` successive tokens of a text, from ``position`` on. ``bits``
+        is that of :meth:`run`.
         """
         words = registers(self.calls["words"], {Index.POSITION: position}, tokens)
         return [Run("words", words), self.run(position, rows=len(tokens), bits=bits)]
 
     def source_runs(self, tokens: Sequence[int]) -> list[Run]:
-        """Return the runs that process a source: lookups of the embeddings, and the encoder's run.
+        """Return the runs that process a source, the encoder's input in an encoder-decoder.
 
-        ``tokens`` are all tokens of the source. Each lookup takes at most :attr:`lookups` of them.
+        ``tokens`` are all tokens of the source. The first runs look up the embeddings of at most
+        :attr:`lookups` tokens each. The last run computes the encoder.
         """
         call, step = self.calls["lookup"], self.lookups
         encode = registers(self.calls[ENCODE], {Index.SOURCE: len(tokens)})
@@ -237,27 +243,29 @@ class Host(Executable):
         return min(self.cache.capacity, self.places) - 1
 
     def longest(self, bits: int) -> list[Run]:
-        """Return the longest runs, to predict their cycles; ``bits`` is that of :meth:`run`.
+        """Return the longest runs of the model, to predict the largest number of cycles.
 
-        This is the run of the longest input, which loads all weights. For texts these are the
-        :meth:`steps` of a token of each text at :attr:`last_position`.
+        For an input of rows of numbers, this is the run of the longest input, which loads all
+        weights. For texts, these are the :meth:`steps` for a token of each text at
+        :attr:`last_position`. ``bits`` is that of :meth:`run`.
         """
         if self.reads_tokens:
             return self.steps([self.last_position] * self.batch, bits=bits)
         return [self.run(bits=bits)]
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of the runs that :meth:`longest` returns.
+        """Return the predicted cycles of the runs that :meth:`longest` returns, added up.
 
-        ``latency`` and ``interval`` are those of :meth:`expect`.
+        External memory returns the first word ``latency`` cycles after a request, then one every
+        ``interval`` cycles. ``bits`` is that of :meth:`run`.
         """
         return self.cycles(self.longest(bits), latency, interval)
 
     def batches(self, inputs: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
         """Return a list of arrays; each has the rows of all inputs that one run processes.
 
-        A run processes a batch of ``batch`` inputs, whose rows are concatenated. If too few inputs
-        are left for the last batch, its last input is repeated until the batch is full.
+        A run processes :attr:`batch` inputs, whose rows are concatenated. If too few inputs are
+        left for the last run, the last input is repeated.
         """
         groups = (inputs[at : at + self.batch] for at in range(0, len(inputs), self.batch))
         return [np.concatenate([*one, *[one[-1]] * (self.batch - len(one))]) for one in groups]
@@ -315,7 +323,10 @@ class Host(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def request_at(self, rows: int) -> Request:
-        """Return the request of an input of ``rows`` rows, without the input."""
+        """Return the register values and memory contents for an input of ``rows`` rows.
+
+        The input itself is not included.
+        """
         run = self.run(rows=self.length(rows))
         return Request(self.writes[rows], dict(run.registers))
 

@@ -1,4 +1,4 @@
-"""Access to the host port of a circuit or a board: the methods that all connections share."""
+"""Base class of connections to the host port of a circuit or a board."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from celosia.arch.registers import (
 
 
 class HostPort(ABC):
-    """Base class of machines that a host controls; accesses the machine's registers by name."""
+    """Base class of machines that a host controls by reading and writing named registers."""
 
     config: Config
 
@@ -26,7 +26,7 @@ class HostPort(ABC):
 
     @abstractmethod
     def read_registers(self, names: Sequence[str]) -> list[int]:
-        """Return the values of registers at consecutive addresses of the host port."""
+        """Return the values of the registers ``names``, whose addresses are consecutive."""
 
     def read_register(self, name: str) -> int:
         """Return the value of the register ``name`` of the host port."""
@@ -44,7 +44,8 @@ class HostPort(ABC):
     def unbroken(self) -> bool:
         """Return whether all runs since the previous call of this method ended without an error.
 
-        Runs before a reset of the machine do not count. If no run counts, the result is False.
+        Runs before a reset of the machine do not count. If there is no run that counts, the result
+        is False.
         """
         # INTERRUPT shows an abort only after the recovery, STATUS at once.
         status, ended = self.read_register("STATUS"), self.read_register("INTERRUPT")
@@ -63,7 +64,7 @@ class HostPort(ABC):
             raise RunError(f"The run stopped: {CAUSE_MEANINGS[cause_of(status)]}")
 
     def counters(self) -> dict[str, int]:
-        """Return the counters of the run that ended last, by their names in lower case."""
+        """Return the counters of the last run: a dictionary from name in lower case to number."""
         names = [f"{name}_{part}" for name in COUNTERS for part in ("LOW", "HIGH")]
         halves = self.read_registers(names)
         return {

@@ -7,7 +7,7 @@ from celosia.sim.report import Report
 
 
 class Written(Protocol):
-    """The memories and registers that a host writes: a machine's, or those of a flash image."""
+    """Interface of objects to which a host writes: machines, and builders of flash images."""
 
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory from byte address ``addr`` on."""
@@ -35,4 +35,4 @@ class Machine(Written, Protocol):
         """
 
     def unbroken(self) -> bool:
-        """Return whether all runs since this method's last call ended without error or reset."""
+        """Return whether all runs since the previous call ended without error or reset."""

@@ -10,10 +10,10 @@ from celosia.sim.report import Report
 
 
 class Runs:
-    """Runs a compiled encoder on a machine that runs no other program.
+    """Runs a compiled encoder again and again on a machine that runs no other program.
 
     A run loads weights and parameters unless the previous run has left them on the chip. So the
-    first run loads them, and also a run after a reset, an abort or an error. If weights do not stay
+    first run loads them, as does a run after a reset, an abort or an error. If weights do not stay
     on the chip, every run loads them.
     """
 
@@ -30,9 +30,11 @@ class Runs:
 
         The flag is true if the run has loaded no weights, because the previous run has left them on
         the chip. ``values`` is the argument of
-        :meth:`celosia.generators.runtime.host.Host.request`. Of nested weights
-        (stored in separate bit planes), a run loads only the upper ``bits`` bits (8, 4 or 2). For
-        other weights ``bits`` must be 8. Raises :class:`RunError` if the run ends with an error.
+        :meth:`celosia.generators.runtime.host.Host.request`. Of nested weights (stored in separate
+        bit planes), a run loads only the upper ``bits`` bits (8, 4 or 2). For other weights
+        ``bits`` must be 8.
+
+        Raises :class:`RunError` if the run ends with an error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

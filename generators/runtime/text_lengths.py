@@ -26,9 +26,9 @@ def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int)
     """Raise :class:`InputError` if a model cannot process ``tokens``.
 
     Every token must be in the model's vocabulary. For an encoder-decoder, ``tokens`` are a source
-    of 1 to ``source_positions`` tokens. For a decoder, ``tokens`` are a prompt. The prompt and the
-    ``steps`` tokens generated after it must fit ``places`` positions; the last generated token
-    needs no position. ``steps`` and ``places`` are used only for a decoder.
+    of 1 to ``source_positions`` tokens. For a decoder, ``tokens`` are a prompt, after which the
+    model generates ``steps`` tokens. The prompt and the generated tokens except the last must fit
+    ``places`` positions. ``steps`` and ``places`` are used only for a decoder.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:
