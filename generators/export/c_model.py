@@ -31,12 +31,14 @@ def c_files(
     """Return the C files of a compiled encoder: a dictionary from file names to contents.
 
     The files are the model, sample inputs with the expected outputs, and the driver. The model is
-    ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name. Each element of
-    ``inputs`` is one sample: rows of real numbers, as :meth:`Host.request` accepts them.
-    ``outputs`` has the bytes of the golden machine's output for each sample; bytes beyond the size
-    of the model's output are ignored. ``names`` are the names of the output's columns. The machine
-    reads only the upper ``bits`` bits of each weight. ``bits`` is 8; for nested weights (readable
-    with fewer bits) it may also be 4 or 2.
+    ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name. The arguments are:
+
+    - ``inputs``, the samples: each is an array of real numbers that :meth:`Host.request` accepts;
+    - ``outputs``, the bytes of the golden machine's output for each sample; bytes beyond the size
+      of the model's output are ignored;
+    - ``names``, the names of the output's columns;
+    - ``bits``, the number of upper bits of each weight that the machine reads: 8, or for nested
+      weights (readable with fewer bits) also 4 or 2.
 
     Raises :class:`InputError` if a Python package that generates the C header of the machine's
     registers is missing.

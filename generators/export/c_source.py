@@ -1,4 +1,4 @@
-"""C sources: the files of a model, arrays, strings, identifiers, and the driver."""
+"""Parts of C sources: the files of a model, arrays, strings, identifiers, and the driver."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -41,11 +41,13 @@ def model_files(
     """Return the C files of a compiled model: a dictionary from file name to content.
 
     The files are the header and the source of the model ``NAME_model``, its samples, and the
-    driver; NAME is derived from the model's name. ``modules`` are the driver's C modules; each has
-    a ``.c`` and a ``.h`` file, and the last one runs the model. ``arrays`` are the lines of the
-    model's constant arrays besides the program, and ``fields`` the initializers of the model's
-    fields in the order of their declaration. Two further files describe the machine's registers: a
-    C header and a SystemRDL file.
+    driver; NAME is derived from the model's name. Two further files describe the machine's
+    registers: a C header and a SystemRDL file. The arguments are:
+
+    - ``modules``, the names of the driver's C modules; each has a ``.c`` and a ``.h`` file, and the
+      last one runs the model;
+    - ``arrays``, the lines of the model's constant arrays besides the program;
+    - ``fields``, the initializers of the model's fields in the order of their declaration.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """
@@ -84,19 +86,23 @@ extern const {kind}_model_t {name}_model;
 
 
 def words(data: bytes | Iterable[int]) -> list[str]:
-    """Return 32-bit words in C: the numbers in ``data``, or its bytes, filled up with zeros."""
+    """Return a list of 32-bit words, written as C constants.
+
+    The words are the numbers in ``data``. If ``data`` is bytes, each word has four of them, the
+    least significant first, and zeros fill the last word.
+    """
     if isinstance(data, bytes):
         data = np.frombuffer(data + bytes(-len(data) % 4), "<u4").tolist()
     return [f"0x{word:08x}" for word in data]
 
 
 def initializer(values: Iterable[object]) -> str:
-    """Return values in braces, as C initializes a struct or an array with them."""
+    """Return the C initializer of a struct or an array: the values in braces."""
     return f"{{{', '.join(map(str, values))}}}"
 
 
 def identifier(name: str) -> str:
-    """Return a valid C identifier that is made of a name.
+    """Return a valid C identifier that is derived from a name.
 
     Each character that is not allowed is replaced by ``_``. A name that begins with a digit gets
     ``_`` in front. Long names are cut to 64 characters.
@@ -105,7 +111,7 @@ def identifier(name: str) -> str:
 
 
 def comment(text: str) -> str:
-    """Return a text that is safe inside a C comment: ``_`` replaces unsafe characters.
+    """Return ``text`` with ``_`` for each character that is unsafe inside a C comment.
 
     Unsafe are question marks, backslashes, comment delimiters, and characters outside printable
     ASCII.

@@ -39,10 +39,13 @@ def text_c_files(
     """Return the C files of a compiled decoder: a dictionary from file names to contents.
 
     The files are the model, sample texts, and the driver. The model is ``NAME_model`` in
-    ``NAME_model.c``; NAME is derived from the model's name. The model includes the bytes of each
-    token, from ``tokenizer``. ``samples`` are sample texts, which the program processes as one
-    batch; their number is ``program.batch``. The machine reads only the upper ``bits`` bits of each
-    weight. ``bits`` is 8; for nested weights (readable with fewer bits) it may also be 4 or 2.
+    ``NAME_model.c``; NAME is derived from the model's name. The arguments are:
+
+    - ``tokenizer``, which has the bytes of each token; the model includes these bytes;
+    - ``samples``, sample texts, which the program processes as one batch; their number is
+      ``program.batch``;
+    - ``bits``, the number of upper bits of each weight that the machine reads: 8, or for nested
+      weights (readable with fewer bits) also 4 or 2.
 
     Raises :class:`InputError` if a token has too many bytes, or if a Python package that generates
     the C header of the machine's registers is missing.

@@ -1,4 +1,4 @@
-"""Flash images, with which a board runs an encoder or continues a prompt at power-on."""
+"""Flash images, from which a board runs an encoder or continues a prompt at power-on."""
 
 from collections.abc import Sequence
 
@@ -18,11 +18,11 @@ _LONGEST_NAME = 40
 
 
 class Script:
-    """Builds the records of a power-on image, which the board executes one after another.
+    """Builds a power-on image: records, which the board executes one after another.
 
     Each method appends records to the bytes ``body``. A record contains requests of the host link,
-    or makes the board send text or wait for the end of a run. ``payload`` is the longest payload of
-    a request (bytes).
+    or makes the board send text or wait for the end of a run. ``payload`` is the largest data size
+    of a request (bytes).
     """
 
     def __init__(self, payload: int):
@@ -49,7 +49,7 @@ class Script:
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
     def start(self, pc: int = 0) -> None:
-        """Append records: the board runs the program from word ``pc`` and waits for its end."""
+        """Append records that make the board run a program from word ``pc`` and await its end."""
         self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 
@@ -101,10 +101,10 @@ def power_on_image(
 ) -> bytes:
     """Return the flash image that loads an encoder and runs it on each of ``inputs``.
 
-    Each element of ``inputs`` has the rows of one input, as :meth:`Host.request` accepts
-    them. At power-on the board sends a line over the serial line: the model's name, then the class
-    of each input. The class is the index of the output's largest score. It is sent as a label from
-    ``labels`` or, if ``labels`` is empty, as a number. ``payload`` is the largest data size of a
+    Each element of ``inputs`` has the rows of one input, as :meth:`Host.request` accepts them. At
+    power-on the board sends a line over the serial line: the model's name, then the class of each
+    input. The class is the index of the output's largest score. The board sends the class's label
+    from ``labels`` or, if ``labels`` is empty, the index. ``payload`` is the largest data size of a
     host link request (bytes).
 
     If there are inputs, the output must be one row of 2 to ``ENTRIES`` INT16 scores, and the model

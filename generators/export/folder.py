@@ -1,4 +1,4 @@
-"""Adds file digests to a model's manifest, and finds the files of an earlier model in a folder."""
+"""File digests in a model's manifest, and the files that an earlier model left in a folder."""
 
 import hashlib
 import json
@@ -12,9 +12,10 @@ _KEY = "files"
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
-    """Return a compiled model's files; their manifest gets the SHA-256 of each other file.
+    """Return a compiled model's files, with digests (SHA-256) of the files in the manifest.
 
-    ``files`` and the result are dictionaries from file name to content.
+    The manifest's own digest is not included. ``files`` and the result are dictionaries from file
+    name to content.
     """
     described = json.loads(files[MANIFEST])
     described[_KEY] = {
@@ -29,7 +30,7 @@ def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     """Return the paths of a folder's files that belong to an earlier model, and not to the new one.
 
     ``files`` are the new model's files by name. The folder's manifest names the earlier model's
-    files. Files that were changed after the export are not returned: they belong to the user.
+    files. A file that was changed after the export is not returned: it belongs to the user.
     """
     try:
         named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[_KEY]

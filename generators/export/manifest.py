@@ -48,13 +48,15 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    A host first processes the entries of the manifest's list ``setup`` in order. For each entry,
-    the host writes the entry's image file to external memory, from address 0 on. If the entry names
-    a setup program, the host loads that program, starts it at word 0 and waits for its end. A setup
-    program copies the image to memories in the chip. After all entries of ``setup``, the host loads
-    the program that ``program`` describes. The dictionary ``entries`` in ``program`` has the
-    program's entry points: the word addresses at which the host can start it. All other addresses
-    are in bytes.
+    A host first processes the entries of the manifest's list ``setup`` in order:
+
+    - The host writes the entry's image file to external memory, from address 0 on.
+    - If the entry names a setup program, the host loads that program, starts it at word 0 and waits
+      for its end. A setup program copies the image to memories in the chip.
+
+    Then the host loads the program that the entry ``program`` describes. The dictionary ``entries``
+    in it has the entry points: the word addresses at which the host can start the program. All
+    other addresses are in bytes.
 
     The manifest also has these entries:
 
@@ -68,8 +70,8 @@ def manifest(
 
     The prediction assumes that external memory returns the first word of an access after
     ``latency`` cycles, and one more word every ``interval`` cycles. ``bits`` is the number of upper
-    bits of each weight that the machine reads. ``bits`` is 8, or for nested weights (readable with
-    fewer bits) also 4 or 2.
+    bits of each weight that the machine reads: 8, or for nested weights (readable with fewer bits)
+    also 4 or 2.
     """
     config, text = code.config.replace(trace=False), code.reads_tokens
     cycles = None
@@ -218,13 +220,15 @@ def _calls(program: Host) -> dict[str, dict[str, Any]]:
 
 
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
-    """Return the manifest's entry that describes a tokenizer.
+    """Return the manifest's entry that describes a tokenizer, a dictionary.
 
-    The entry is a dictionary. ``file`` is the name of the tokenizer's file, or None if it has none.
-    ``begin`` is the token that begins a text. ``ends`` is a sorted list of the tokens that end a
-    text. ``split`` is true if special tokens in a text are encoded as ordinary text. ``cleaned`` is
-    true if decoding removes spaces before punctuation. ``split`` and ``cleaned`` are false for a
-    tokenizer that is not a :class:`TextTokenizer`.
+    - ``file``: the name of the tokenizer's file, or None if it has none;
+    - ``begin``: the token that begins a text;
+    - ``ends``: a sorted list of the tokens that end a text;
+    - ``split``: true if special tokens in a text are encoded as ordinary text;
+    - ``cleaned``: true if decoding removes spaces before punctuation.
+
+    ``split`` and ``cleaned`` are false for a tokenizer that is not a :class:`TextTokenizer`.
     """
     return {
         "file": file,

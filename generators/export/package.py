@@ -41,13 +41,13 @@ def package(
     - ``image.bin`` has the content of external memory, from address 0 on.
     - ``setup_N.bin``, only for decoders, is setup program N, which runs once and copies its image
       from external memory to the chip's memories.
-    - ``setup_N_image.bin`` is the image of setup program N, except for the last one, whose image is
-      ``image.bin``.
+    - ``setup_N_image.bin`` is the image of setup program N. The image of the last setup program is
+      ``image.bin`` instead.
     - A decoder's result also has the tokenizer's file, if there is one.
 
-    Words in ``.bin`` files are least significant byte first. ``origin`` is the manifest's entry on
-    how to load the float model again, or None if its source is unknown. The other
-    arguments are those of :func:`manifest`.
+    Words in ``.bin`` files are least significant byte first. ``origin`` becomes the manifest's
+    entry on how to load the float model again; it is None if the model's source is unknown. The
+    other arguments are those of :func:`manifest`.
 
     Raises :class:`InputError` if the tokenizer's file cannot be read.
     """

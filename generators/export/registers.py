@@ -1,4 +1,4 @@
-"""Register descriptions made by PeakRDL: a C header, and HTML pages."""
+"""Descriptions of the host port's registers, made by PeakRDL: a C header, and HTML pages."""
 
 import tempfile
 from pathlib import Path
@@ -58,8 +58,8 @@ def pages() -> dict[str, bytes]:
 def compiled(folder: Path, program_depth: int = MAX_PROGRAM_DEPTH) -> Any:
     """Write the registers' SystemRDL to ``folder``, compile it, and return its root node.
 
-    PeakRDL's exporters make other descriptions from this node. ``program_depth`` is as for
-    :func:`header`.
+    PeakRDL's exporters make other descriptions from this node. ``program_depth`` is the size of
+    program memory (words).
     """
     path = folder / SOURCE
     path.write_text(systemrdl(program_depth), encoding="utf-8")
