@@ -1,4 +1,4 @@
-"""Scratchpad addresses of buffers; buffers that are live at the same time do not overlap."""
+"""Assignment of scratchpad addresses; buffers that are live at the same time do not overlap."""
 
 import math
 from collections import defaultdict
@@ -16,7 +16,7 @@ Interval = tuple[int, int]
 
 @dataclass
 class Use:
-    """Lifetime of a buffer, and the buffers that the same or neighbouring instructions use."""
+    """Time spans in which a buffer is live, and counts of its uses together with other buffers."""
 
     intervals: list[Interval] = field(default_factory=list)
     """First and last instruction index of each time span in which its content is needed."""
@@ -70,14 +70,15 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the :class:`Use` of each buffer, by name, of a program that repeats its last part.
+    """Return the :class:`Use` of each buffer, by name, for a program with a repeated last part.
 
-    ``used`` is the result of :func:`uses` for the program with one execution of the last part.
-    ``before`` is the result for the program without the last part. The repeated program executes
-    the part 1 + ``times`` times.
+    The program executes its last part 1 + ``times`` times. ``used`` is the result of :func:`uses`
+    for the program with one execution of the last part. ``before`` is the result for the program
+    without the last part.
 
-    Each further execution adds the difference between the counts (:attr:`Use.beside`) in ``used``
-    and those in ``before``. Lifetimes are those in ``used``.
+    Lifetimes are those in ``used``. The counts (:attr:`Use.beside`) are those in ``used`` plus, for
+    each further execution, the counts of the last part: their difference between ``used`` and
+    ``before``.
     """
     grown = {}
     for name, use in used.items():
@@ -107,10 +108,11 @@ def allocate(
 ) -> dict[str, int] | None:
     """Return a dictionary from buffer name to address, or None if no assignment was found.
 
-    Each buffer is inside one bank, at a multiple of the line size. As far as possible, buffers that
-    are accessed together are in different banks. Large buffers are placed first. ``held`` is a
-    dictionary from buffer name to a fixed address; these buffers are always live, and may span
-    several banks.
+    Each buffer is inside one bank, at a multiple of the scratchpad's line size. As far as possible,
+    buffers that are accessed together are in different banks. Large buffers are placed first.
+
+    ``held`` is a dictionary from buffer name to a fixed address; these buffers are always live, and
+    may span several banks.
     """
     for spread in (True, False):
         placed = _place(uses, sizes, config, held, spread=spread)
@@ -120,7 +122,7 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return an address at which a buffer extends across the boundary of the two middle banks.
+    """Return the address of a buffer that extends across the boundary of the two middle banks.
 
     The buffer has ``rows`` rows of ``stride`` bytes. About half of the rows are in each bank, and
     no row is in both. The result is None if the scratchpad is too small for this address, or if

@@ -33,9 +33,11 @@ class Value:
     """Formula for the value of a register: ``number % modulo // divide * times``.
 
     ``number`` is a property of the run, for example the position of its first token. ``index``
-    selects the property. If ``modulo`` is 0, the value is ``number // divide * times``. If ``most``
-    is not 0, ``first`` is subtracted from the number, and the difference is limited to the range
-    from 1 to ``most``: an instruction has at least one row.
+    selects the property. If ``modulo`` is 0, the value is ``number // divide * times``.
+
+    If ``most`` is not 0, ``first`` is subtracted from the number before the formula is applied. The
+    difference is limited to the range from 1 to ``most``, because an instruction has at least one
+    row.
     """
 
     index: Index

@@ -1,4 +1,4 @@
-"""Programs whose buffers have no addresses yet."""
+"""Programs before address assignment: operands name scratchpad buffers instead of addresses."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ class Ref:
     offset: int = 0
 
     def behind(self, offset: int) -> "Ref":
-        """Return the address ``offset`` bytes after this one."""
+        """Return the address ``offset`` bytes after this address."""
         return Ref(self.buffer, self.offset + offset)
 
 
@@ -36,7 +36,7 @@ class Given:
     base: int | Ref = 0
 
     def behind(self, offset: int) -> "Given":
-        """Return the address ``offset`` bytes after this one."""
+        """Return an operand for the address ``offset`` bytes after this operand's address."""
         base = self.base.behind(offset) if isinstance(self.base, Ref) else self.base + offset
         return replace(self, base=base)
 
@@ -72,13 +72,13 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All parts of tensors that the instruction writes: this object and those in ``below``."""
+        """All tensor parts that the instruction writes: this part, then the parts in ``below``."""
         return [replace(self, below=()), *self.below]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """An instruction whose scratchpad addresses may be references to buffers."""
+    """An instruction whose operands may name a buffer or a register instead of a number."""
 
     opcode: Opcode
     operands: Mapping[str, int | Ref | Given]
@@ -114,7 +114,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Repeat:
-    """The same instructions in several iterations, with different operands: a loop."""
+    """A loop: the same instructions in each iteration, with different operands."""
 
     iterations: Sequence[Sequence["Draft | Repeat"]]
 
@@ -123,9 +123,10 @@ Node = Draft | Repeat
 
 
 def repeat(bodies: Sequence[Sequence[Node]], apart: int = 0) -> list[Node]:
-    """Return the first ``apart`` bodies as instructions, followed by a loop of the other bodies.
+    """Return the instructions of several iterations, as a loop except for the first iterations.
 
-    Each body is a list of instructions. Each of the other bodies is an iteration of the loop.
+    ``bodies`` has a list of instructions for each iteration. The first ``apart`` iterations are
+    separate instructions before the loop.
     """
     nodes = [node for body in bodies[:apart] for node in body]
     return [*nodes, Repeat(bodies[apart:])] if bodies[apart:] else nodes
@@ -173,15 +174,19 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool, early: bool = False
 ) -> list[list[Node]]:
-    """Return the list of instructions of each section, with each load placed before its use.
+    """Return the list of instructions of each section, including the loads of the instructions.
 
-    A section is a list of items (:class:`Item`): instructions, and the loads that they need. A load
-    is placed at most ``ahead`` items of its stream before the item that needs it. If ``across`` is
-    true, a load may be placed in the previous section.
+    A section is a list of items (:class:`Item`): instructions, and the loads that must precede
+    them. Items with the same :attr:`Item.stream` form a stream. If ``across`` is true, a stream
+    continues in the next section, so that a load may be in the section before its item.
 
-    If ``early`` is true, the loads of the first items of each stream are placed at the start of the
-    section, after the loads with which its instructions begin. Otherwise they are placed half as
-    far before their items, so that the first items do not wait for all of these loads.
+    The loads of item n of a stream, counted from 0, are placed before item ``max(n - d, n // 2)``.
+    The distance d is ``ahead``, but less than the number of the section's items. The term ``n //
+    2`` keeps the first items from waiting for too many loads.
+
+    If ``early`` is true, the loads are placed before item ``n - ahead`` instead. If this number is
+    not above 0, the loads are at the start of the section, after the loads with which its
+    instructions begin.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

@@ -43,7 +43,7 @@ SCORES = "scores"
 
 
 def entry_at(name: str, bits: int) -> str:
-    """Return the name of the variant of entry point ``name`` whose weights have ``bits`` bits.
+    """Return the name of the variant of entry point ``name`` that reads weights with ``bits`` bits.
 
     For 8 bits it is ``name`` itself. For fewer bits it is the variant that reads only the upper
     bits of 8-bit weights, such as ``step.4``.
@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of one of the programs, whose cycles are to be predicted."""
+    """A run of a program: its entry point, and the register values that the host writes before."""
 
     entry: str
     """Name of the entry point."""
@@ -75,7 +75,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Executable:
-    """The program memory of a compiled model, with the entry points."""
+    """All programs of a compiled model, as words of program memory, and their entry points."""
 
     config: Config
     words: list[int]

@@ -1,4 +1,8 @@
-"""Rolls instructions with addresses: one line for all iterations of a loop, if they allow it."""
+"""Conversion of repeated instructions with addresses to loops.
+
+A loop has one instruction for all iterations. The instruction's operands grow by constants from
+iteration to iteration.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +58,7 @@ class Loop:
 
 
 def inside(nodes: Sequence[Line | Loop]) -> Iterator[Line]:
-    """Yield all instructions of ``nodes``, those of loops once."""
+    """Yield all instructions of ``nodes``; each instruction in a loop is yielded once."""
     for node in nodes:
         if isinstance(node, Line):
             yield node

@@ -1,10 +1,12 @@
 """Dependency tokens of a program with loops.
 
-The instructions of a loop must push and pop the same tokens in every iteration. A token that is
-pushed in a loop must be popped in the same loop. Barriers ensure both
-(:mod:`celosia.generators.program.loops`). A loop needs none if consecutive iterations need the same
-tokens: an engine may then begin the next iteration while other engines are still in the current
-one.
+By a dependency token, an instruction of one engine waits for an instruction of another engine,
+which pushes the token. The waiting instruction pops the token. In a loop, each iteration must push
+and pop the same tokens. A token that is pushed in a loop must be popped in the same loop.
+
+Barriers (:mod:`celosia.generators.program.loops`) ensure both rules. A loop needs no barriers if
+consecutive iterations need the same tokens. Then an engine may begin the next iteration while other
+engines are still in the current one.
 """
 
 from collections.abc import Sequence
@@ -19,7 +21,7 @@ TRIED = 4
 
 
 def loop_tokens(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
-    """Return the tokens of every line, by its identity.
+    """Return a dictionary from the ``id`` of each :class:`Line` to the line's dependency tokens.
 
     The result is None if there is a loop without barriers whose iterations need different tokens.
     """

@@ -55,7 +55,7 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return the number of program words that instructions need at least.
+    """Return a lower bound for the number of program words of instructions.
 
     The instructions in a loop are counted once, together with LOOP and ENDLOOP. The words of SET
     instructions, which change the loop's registers, are not counted.
@@ -71,7 +71,7 @@ def least_words(nodes: Sequence[Node]) -> int:
 
 
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
-    """Return the program-memory words of a program, or None if its loops cannot be encoded.
+    """Return the program-memory words of instructions and loops, or None if that is impossible.
 
     Loops cannot be encoded if they need too many registers. Loops without barriers cannot be
     encoded if their iterations need different dependency tokens. If too few registers are free, a
@@ -104,7 +104,8 @@ def program_words(
 ) -> list[int] | None:
     """Return a list of a program's words, or None if its loops cannot be encoded.
 
-    Raises :class:`ProgramError` if an instruction cannot run on the configuration.
+    ``addresses`` is a dictionary from the name of each buffer to its scratchpad address. Raises
+    :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     placed = lines(nodes, addresses, config)
     return None if placed is None else words(placed, config)

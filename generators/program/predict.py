@@ -63,9 +63,9 @@ def predict(
 ) -> Prediction:
     """Return the :class:`Prediction` of a run: its cycles, and the words read from external memory.
 
-    External memory returns the first word ``latency`` cycles after a request, and further words
-    every ``interval`` cycles. ``registers`` is a dictionary from register number to the content
-    that the host writes. ``start`` is the address of the program's first word.
+    External memory returns the first word ``latency`` cycles after a request, then one every
+    ``interval`` cycles. ``registers`` is a dictionary from register number to the content that the
+    host writes. ``start`` is the address of the program's first word.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():

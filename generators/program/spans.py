@@ -1,4 +1,4 @@
-"""Spans of cycles in which products access the scratchpad and the accumulators."""
+"""Spans of cycles in which matrix products access the scratchpad and the accumulators."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Reads:
     """Stored lines of weights, evenly distributed over these cycles."""
 
     def share(self, banks: Container[int | None]) -> float:
-        """Return the share of these cycles in which the product reads none of the ``banks``."""
+        """Return the share of the span's cycles in which the product reads no bank in ``banks``."""
         if self.banks[0] in banks:
             return 0.0
         return max(1 - self.lines / (self.end - self.begin), 0.0) if self.banks[1] in banks else 1.0
@@ -49,9 +49,10 @@ def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, floa
 
 @dataclass(frozen=True)
 class Sums:
-    """A span of cycles, ``begin`` to ``end`` - 1, in which products write accumulator rows.
+    """A span of cycles, ``begin`` to ``end`` - 1, in which matrix products write accumulator rows.
 
-    In this span, commands that read rows of the same parity (even or odd) must wait.
+    While products write rows with even numbers, commands that read even rows must wait. The same
+    rule applies to odd rows.
     """
 
     begin: int
@@ -63,9 +64,11 @@ class Sums:
     have the same parity."""
 
     def wait(self, now: int, parity: int) -> int:
-        """Return the cycles that a command waits that requests a row of a parity in cycle ``now``.
+        """Return the number of cycles that a command waits for an accumulator row.
 
-        The command waits until the products write no row of the parity, or until the span's end.
+        The command requests the row in cycle ``now``. ``parity`` is 0 if the row's number is even,
+        and 1 if it is odd. The command waits until the products write no row of this parity, or
+        until the span's end.
         """
         if not self.begin <= now < self.end:
             return 0

@@ -1,6 +1,6 @@
 """Formulas for the cycles in which the engines execute commands.
 
-The docstrings of the circuits state these formulas, and benches assert them.
+The docstrings of the circuits also state these formulas, and simulations check them.
 """
 
 import itertools
@@ -41,8 +41,8 @@ def _reads(step: Step) -> bool:
 def parts(step: Step, config: Config) -> int:
     """Return the number of passes in which the array multiplies each vector of a product.
 
-    A pass multiplies some bits of each weight by the elements of the vector. Weights with more bits
-    than one pass handles need several passes. Vectors of INT16 elements also need several passes.
+    A pass multiplies some bits of each weight by the elements of the vector. Several passes are
+    needed for weights with more bits than one pass handles, and for vectors of INT16 elements.
     INT16 weights take two products; the product with their low bytes needs only one pass.
     """
     index = index_of(step.flags)
@@ -90,10 +90,12 @@ class VectorTiming:
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
-        Products have priority at the memories, so they may delay the command. ``others`` are the
-        spans in which products read the scratchpad. ``sums`` are the spans in which products with
-        resident weights write accumulator rows. ``tiles`` are those in which other products write
-        one tile column's rows in ascending order. Past spans are removed from ``tiles``.
+        Products have priority at the memories, so they may delay the command:
+
+        - ``others`` are the spans in which products read the scratchpad.
+        - ``sums`` are the spans in which products with resident weights write accumulator rows.
+        - ``tiles`` are the spans in which all other products write one tile column's rows in
+          ascending order. Past spans are removed from ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -130,9 +132,9 @@ class VectorTiming:
         """Return the first cycle in which the engine can accept the command after ``step``.
 
         ``step`` has the flag ``followed``, and completes in cycle ``done``. The flag permits the
-        engine to accept the next command before ``step`` completes. The engine then waits only
-        until ``step`` has requested its last row of sums and, if it has a second input, the last
-        line of that input.
+        engine to accept the next command before ``step`` completes. The engine waits only until
+        ``step`` has requested its last row of sums. If ``step`` has a second input, the engine also
+        waits until the last line of that input is requested.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -246,15 +248,17 @@ class MatrixTiming:
     """Computes the cycles in which the matrix engine processes the tiles of successive commands.
 
     While a tile is multiplied, the lines of the next tile's weights arrive, one line per cycle. A
-    systolic array gets a tile's first activations after the tile's first line of weights. An array
-    of adder trees gets the first activations after the tile's last line. A systolic array also gets
-    the first activations after the last line if INT8 weights and activations are in the same
-    scratchpad bank. If weights of any format and activations are in the same bank, each read of a
-    line delays the activations by one cycle.
+    tile's first activations enter the array
 
-    Weights in a format of fewer than 8 bits have fewer lines. Weights in weight slots have no lines
-    to load. A PRELOAD only loads weights: each tile takes one cycle instead of its activations'
-    cycles.
+    - after the tile's first line of weights in a systolic array;
+    - after the tile's last line in an array of adder trees;
+    - after the last line also in a systolic array, if INT8 weights and activations are in the same
+      scratchpad bank.
+
+    If weights of any format and activations are in the same bank, each read of a line delays the
+    activations by one cycle. Weights in a format of fewer than 8 bits have fewer lines. Weights in
+    weight slots (storage in the array) have no lines to load. A PRELOAD only loads weights: each
+    tile takes one cycle instead of its activations' cycles.
     """
 
     def __init__(self, config: Config):

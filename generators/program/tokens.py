@@ -1,4 +1,4 @@
-"""Insertion of dependency tokens into a program."""
+"""Insertion of dependency tokens, by which an instruction waits for one of another engine."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from celosia.sim.regions import Memory, Region, regions
 
 @dataclass
 class Access:
-    """Memory regions that an instruction reads and writes, and instructions that it must follow."""
+    """Memory that an instruction reads and writes, and earlier instructions that it must follow."""
 
     engine: Engine
     reads: Sequence[Region]
@@ -29,7 +29,11 @@ class Access:
 
 @dataclass
 class Tokens:
-    """Engines from which an instruction pops a dependency token, and to which it pushes one."""
+    """Dependency tokens of an instruction, by which engines wait for each other.
+
+    The instruction waits for a token from each engine in ``pop``. When it completes, it sends a
+    token to each engine in ``push``.
+    """
 
     pop: set[Engine] = field(default_factory=set)
     push: set[Engine] = field(default_factory=set)
@@ -39,10 +43,12 @@ def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
     """Return a list with the dependency tokens of each instruction in ``accesses``.
 
     An instruction waits for the latest instruction of each other engine that accesses the same
-    memory cells, if one of the two instructions writes them. It also waits for the instructions
-    that its :class:`Access` names in ``after``. It does not wait if earlier waits already ensure
-    that the other instruction completes first. Each token is pushed once and popped once. Tokens
-    between two engines are popped in the order in which they are pushed.
+    memory cells, if one of the two instructions writes them. It also waits for the instructions in
+    its :attr:`Access.after`. It does not wait if earlier waits already ensure that the other
+    instruction completes first.
+
+    Each token is pushed once and popped once. Tokens between two engines are popped in the order in
+    which they are pushed.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]
