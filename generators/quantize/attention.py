@@ -1,4 +1,4 @@
-"""Quantizes attention: scores, probabilities and contexts.
+"""Quantizes attention: its scores, probabilities and results.
 
 The softmax raises 2 to the power of each score; the unit of scores is 2**-8.
 """

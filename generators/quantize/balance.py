@@ -1,7 +1,7 @@
 """Reduces quantization errors of tensors and of the inputs of activation functions.
 
 Columns of a tensor get separate scales, so that small columns use more of the integer range. The
-input range of an activation function is narrowed to the part in which its output changes.
+input range of an activation function is narrowed to the range in which its output changes.
 """
 
 import numpy as np
@@ -21,9 +21,10 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 
     ``largest`` is each column's largest magnitude, [n]. Scales are proportional to ``largest **
     strength``: 0 makes all scales equal, 1 lets every column fill the integers' range. The scales
-    are the smallest ones with which no column exceeds the integers' range. A linear layer that
-    reads the tensor multiplies the rows of its weights by the result, after Xiao et al. 2023,
-    "SmoothQuant", which uses a strength of 0.5.
+    are the smallest ones with which no column exceeds the integers' range.
+
+    A linear layer that reads the tensor multiplies the rows of its weights by the result. The
+    method is that of Xiao et al. 2023, "SmoothQuant", which uses a strength of 0.5.
     """
     known = largest > 0
     if not known.any():
@@ -37,8 +38,8 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 def useful_range(function: Function, bounds: Range, step: float) -> Range:
     """Return the part of a function's input range beyond which the output is almost constant.
 
-    Inputs outside the returned range are clamped to this range, which changes the output by at most
-    the fraction :data:`TAIL` of ``step``, the output's scale.
+    Inputs outside of the returned range are clamped to it. This changes the output by at most the
+    fraction :data:`TAIL` of ``step``, the output's scale.
     """
     x = np.linspace(bounds.low, bounds.high, GRID + 1)
     y = function(x)

@@ -1,4 +1,7 @@
-"""Calibration: the ranges of all tensors of a model over sample inputs, and rows of tensors."""
+"""Calibration: evaluates a model on sample inputs, and collects the ranges of all its tensors.
+
+For some tensors, it also collects rows.
+"""
 
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -83,10 +86,11 @@ class Calibration:
 
 
 class Calibrator:
-    """Evaluates a model in floats; collects the ranges of all tensors, and rows of some.
+    """Evaluates a model in floats; collects the ranges of all tensors, and rows of some tensors.
 
     The model is evaluated on ``count`` inputs of at most ``length`` rows. :attr:`rows` has the rows
-    of the tensors ``wanted`` (names), by default of all tensors with a row for each token.
+    of the tensors ``wanted`` (names). If ``wanted`` is None, these are all tensors with a row for
+    each token.
 
     A range excludes the fraction ``share`` of the tensor's numbers at its upper end, and the same
     fraction at its lower end. If ``share`` is not 0, the calibrator needs two upper bounds.
@@ -170,10 +174,12 @@ def calibrate(
 
     The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
     together. The lower end is the percentile ``100 - percentile``. Both are computed exactly as by
-    :func:`numpy.percentile`; then the range is extended to include 0. ``wanted`` has names of
-    tensors: the result also has rows of each; None for all tensors with a row for each token. Texts
-    of a decoder have equal lengths, and those with rows are the field ``tokens`` of the result.
-    ``progress`` is called with the number of evaluated inputs and the number of all inputs.
+    :func:`numpy.percentile`; then the range is extended to include 0.
+
+    The result also has rows of the tensors ``wanted`` (names) or, if ``wanted`` is None, of all
+    tensors with a row for each token. In the second case, all inputs must have the same length, and
+    the field ``tokens`` of the result has the inputs with rows. ``progress`` is called with the
+    number of evaluated inputs and the number of all inputs.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
     the model does not accept. The same error is raised unless the percentile is above 50 and at

@@ -1,4 +1,7 @@
-"""Quantization scales of queries, keys and values by column; keys may be stored with few bits."""
+"""Quantization scales of queries, keys and values, separate for columns.
+
+Keys and values may be stored with fewer than 8 bits.
+"""
 
 import math
 from collections.abc import Sequence
@@ -83,7 +86,11 @@ class HeadSteps:
         self._keys: dict[str, KeySteps] = {}
 
     def projected(self, tensor: Tensor, *, wide: bool) -> Tensor:
-        """Return queries or keys, before their rotation or after it; INT16 after it if ``wide``."""
+        """Return ``tensor``, the queries or keys of an attention, with a scale for each column.
+
+        If the tensor's name ends in ``_sums``, it has the values before the rotation, in INT16.
+        Otherwise it has the values that are multiplied as scores, in INT16 if ``wide`` is true.
+        """
         prefix, _, kind = tensor.name.rpartition(".")
         name, steps = kind.removesuffix("_sums"), self.keys(prefix)
         by_head = steps.query if name == "query" else steps.key  # [heads, key_dim]
@@ -96,7 +103,10 @@ class HeadSteps:
         return replace(tensor, scale=1.0 if wide else 1.0 / ROTARY_STEPS, width=WIDE)
 
     def unnormed(self, tensor: Tensor) -> Tensor:
-        """Return queries or keys before the norm of each head."""
+        """Return ``tensor``, queries or keys before the norm of each head, in INT16.
+
+        All columns have the same scale.
+        """
         # The variance that norms add is an operand, the same in all layers.
         ranges = self.calibration.ranges.items()
         sizes = [bounds.size for name, bounds in ranges if name.endswith("_heads")]
@@ -104,14 +114,20 @@ class HeadSteps:
         return replace(tensor, scale=wide_scale(sizes), width=WIDE, picks=picks)
 
     def normed(self, tensor: Tensor) -> Tensor:
-        """Return queries or keys after the norm of each head; all heads have the same scales."""
+        """Return ``tensor``, queries or keys after the norm of each head, with scales by column.
+
+        All heads have the same scales.
+        """
         picks = self._picks(tensor.columns)
         by_head = self.calibration.values(tensor.name).reshape(-1, self.model.head_dim)
         gains = np.resize(best_steps(by_head[:, self.columns], INT8_MAX), len(picks))
         return replace(tensor, gains=gains, picks=picks)
 
     def value(self, tensor: Tensor) -> Tensor:
-        """Return values, which have an offset for each column unless norms are deferred."""
+        """Return ``tensor``, the values of attention, with a scale and an offset for each column.
+
+        The offsets are 0 if norms are deferred.
+        """
         values = self.calibration.values(tensor.name)
         together = 1 if self.balance else tensor.columns
         if self.options.deferred:
@@ -123,7 +139,10 @@ class HeadSteps:
         return replace(tensor, gains=steps, offsets=middle)
 
     def keys(self, prefix: str) -> KeySteps:
-        """Return the scales of an attention's queries and keys, and of their products."""
+        """Return the scales of an attention's queries and keys, and of their products.
+
+        ``prefix`` is the start of the attention's tensor names, such as ``layers.0``.
+        """
         if prefix not in self._keys:
             source, cross = prefix.startswith("source."), prefix.endswith(".cross")
             self._keys[prefix] = quantize_keys(
@@ -167,9 +186,10 @@ def quantize_keys(
     ``keys`` is a list of arrays [n, kv_heads, head_dim], one for each text. ``queries`` is a list
     of arrays [n, heads, head_dim]. If ``causal`` is true, a query attends only to the keys of its
     token and of earlier tokens, otherwise to all keys of its text. If ``rotary`` is true, keys and
-    queries are rotated by their positions. Stored column j of a key is
-    column ``columns[j]`` of the float model's head. The first ``whole`` stored columns keep 8 bits;
-    the option ``kv_bits`` sets the number of bits of the others.
+    queries are rotated by their positions.
+
+    Stored column j of a key is column ``columns[j]`` of the float model's head. The first ``whole``
+    stored columns keep 8 bits; the option ``kv_bits`` sets the number of bits of all others.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. The offset ``middle``

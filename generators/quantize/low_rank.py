@@ -3,7 +3,7 @@
 Weights are approximated by ``codes + first @ second``. Two steps are repeated in turn. First the
 weights minus the thin product ``first @ second`` are rounded, which gives ``codes``. Then the thin
 product is fitted to the error of the codes. The fit is weighted by the correlation of the inputs,
-as in Zhang et al. 2024, "LQER"; it is not weighted in Yao et al. 2023, "ZeroQuant-V2".
+as in Zhang et al. 2024, "LQER". In Yao et al. 2023, "ZeroQuant-V2", it is not weighted.
 """
 
 from dataclasses import dataclass

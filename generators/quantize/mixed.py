@@ -1,15 +1,18 @@
 """Chooses the weight format of each matrix, for the smallest model within a bound of the loss.
 
-A mixture is a model whose matrices have different formats; in a uniform model all have the same.
-The quantization scales of tensors do not depend on weight formats. So the matrices of a mixture can
-be taken from uniform models.
+A mixture is a model whose matrices have different formats; in a uniform model all matrices have the
+same format. The quantization scales of tensors do not depend on weight formats. So the matrices of
+a mixture can be taken from uniform models.
 
-First, each matrix is measured alone: all other matrices are INT8, this one has a coarse format. The
-increase over the loss of the INT8 model is the loss that the matrix adds in this format. In its
-other formats the added loss is not measured but estimated. It is assumed to be proportional to the
-squared error of the matrix's outputs. The estimated loss of a mixture is the INT8 loss plus the
-added losses of its matrices. Then the losses of uniform models, and of the best mixtures by this
-estimate, are measured. The smallest measured model whose loss is within the bound is chosen.
+The choice has three steps:
+
+- Each matrix is measured in a coarse format, with all other matrices in INT8. The increase over the
+  loss of the INT8 model is the loss that the matrix adds in this format. For its other formats, the
+  added loss is estimated: it is assumed to be proportional to the squared error of the matrix's
+  outputs.
+- The estimated loss of a mixture is the INT8 loss plus the added losses of its matrices.
+- The losses of uniform models, and of the best mixtures by this estimate, are measured. The
+  smallest measured model whose loss is within the bound is chosen.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,12 +86,14 @@ def mix(
 ) -> Mixture:
     """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
-    In a mixture, each weight matrix has one of several formats. ``make`` takes a format, and
-    returns the model with all weights in this format. ``measure`` takes a model, and returns its
-    loss and an error that increases smoothly with the loss. The error is used for models in which
-    only one matrix has a coarse format. ``look`` takes a model, and returns a dictionary from
-    tensor name to the tensor on some inputs. ``progress`` is called with the number of measured
-    models and the number of models to measure.
+    In a mixture, each weight matrix has one of several formats. The other arguments are functions:
+
+    - ``make`` takes a format, and returns the model with all weights in this format.
+    - ``measure`` takes a model, and returns its loss and an error that increases smoothly with the
+      loss. The error is used for models in which only one matrix has a coarse format.
+    - ``look`` takes a model, and returns a dictionary from tensor name to the tensor on some
+      inputs.
+    - ``progress`` is called with the number of measured models and the number of models to measure.
     """
     models = {name: make(name) for name in (INT8, *CANDIDATES)}
     names = _names(models[INT8])
@@ -138,7 +143,7 @@ def _by_form(models: Mapping[str, IntegerGraph]) -> dict[str, dict[str, Linear]]
 def mixture(models: Mapping[str, IntegerGraph], chosen: Mapping[str, str]) -> IntegerGraph:
     """Return a model whose weights have the formats in ``chosen``; all other weights are INT8.
 
-    ``chosen`` is a dictionary from weight name to format name, ``models`` is a dictionary from
+    ``chosen`` is a dictionary from weight name to format name. ``models`` is a dictionary from
     format name to a model with all weights in this format.
     """
     linears = _by_form(models)

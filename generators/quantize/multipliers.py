@@ -63,7 +63,8 @@ def refuse_held(name: str, config: Config) -> None:
 def rounded(multiplier: Any, shift: Any, below: int) -> tuple[Any, Any]:
     """Return multipliers rounded to multiples of ``2**below``, and their shifts.
 
-    If rounding raises a multiplier to 2**31, it is halved, and 1 is added to its shift.
+    A requantization factor is ``multiplier * 2**(shift - 31)``. If rounding raises a multiplier to
+    2**31, the multiplier is halved, and 1 is added to its shift.
     """
     if not below:
         return multiplier, shift

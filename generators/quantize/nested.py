@@ -1,4 +1,4 @@
-"""Nested weights: INT8 weights whose upper bits alone are weights of fewer bits.
+"""Nested weights: INT8 weights whose upper 4 or 2 bits alone are coarser weights of the layer.
 
 See equation (20) of ``docs/formats.md``.
 """
@@ -24,7 +24,8 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. First
     the upper four bits of all weights are chosen, as if the lower four bits had their mean value.
     Then the lower four bits are chosen. In both steps the rounding error of a weight is compensated
-    in the weights of later inputs. Weights that are nested already (:func:`is_nested`) are kept.
+    in the weights of later inputs. Weights that are already nested (:func:`is_nested`) do not
+    change.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):

@@ -19,7 +19,11 @@ MIXED = "mixed"
 
 
 def check_group(group: int, weights: str) -> None:
-    """Raise :class:`InputError` if ``group`` is set for weights in the format ``weights``, INT8."""
+    """Raise :class:`InputError` if a group size is set for INT8 weights.
+
+    ``group`` is the number of weights that share a scale, or 0 for none. ``weights`` is the name of
+    the weights' format; groups need a format of fewer than 8 bits.
+    """
     if group > 0 and weights == INT8:
         raise InputError(
             f"Option group={group} needs a format of fewer bits in weights, which is {INT8}"

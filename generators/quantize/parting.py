@@ -1,4 +1,4 @@
-"""Compares a quantized model with its float model: errors of the output and of each tensor."""
+"""Comparison of a quantized model with its float model: errors of the output and each tensor."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -71,8 +71,8 @@ class Parting:
         """A warning for the user if the quantized model differs much from the float model.
 
         The text is empty if the cosine similarity is at least :data:`LEAST_COSINE`, and the
-        relative error at most :data:`MOST_ERROR`. For a classifier or decoder, the largest output
-        of both models must also be in the same column, in at least the share
+        relative error at most :data:`MOST_ERROR`. For a classifier or decoder, both models must
+        also have the largest output in the same column, in at least the share
         :data:`LEAST_AGREEMENT` of rows.
         """
         chosen = self.agreement
@@ -123,10 +123,11 @@ def parting(
 
     ``inputs`` has at least one input. For a decoder, an input is token numbers [n]. For an encoder,
     an input has the form that the encoder's description requires. For an encoder-decoder, an input
-    is the decoder's tokens, and ``sources`` has the encoder's tokens for each input. The remaining
-    inputs are skipped once at least :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows and
-    :data:`ENOUGH_PRODUCTS` products in linear layers are evaluated. ``progress`` is called with the
-    numbers of evaluated inputs and of all inputs.
+    is the decoder's tokens, and ``sources`` has the encoder's tokens for each input.
+
+    The evaluation ends early after at least :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows
+    and :data:`ENOUGH_PRODUCTS` products in linear layers. ``progress`` is called with the numbers
+    of evaluated inputs and of all inputs.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

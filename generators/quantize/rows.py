@@ -1,4 +1,4 @@
-"""Rows of the float model's tensors that calibration keeps: those of some whole inputs."""
+"""Storage of tensor rows during calibration, for inputs that are spread evenly over all inputs."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -14,11 +14,11 @@ KEPT_BYTES = 1 << 30
 
 
 class Rows:
-    """Keeps rows of tensors: those of inputs that are spread evenly over all inputs.
+    """Stores rows of tensors, for inputs that are spread evenly over all inputs.
 
-    There are ``count`` inputs of at most ``length`` rows. If there is no room for the rows of one
-    input, its first rows are kept. ``wanted`` are the names of the tensors, by default all with a
-    row for each token.
+    The model is evaluated on ``count`` inputs of at most ``length`` rows. If the memory has no room
+    for the rows of one input, only its first rows are stored. ``wanted`` are the names of the
+    tensors; None stands for all tensors with a row for each token.
     """
 
     def __init__(self, count: int, length: int, wanted: Collection[str] | None = None):
@@ -29,9 +29,10 @@ class Rows:
         """Parts of the rows by tensor and by the first of several inputs."""
 
     def add(self, tensors: Mapping[str, Floats], first: int = 0, place: int = 0) -> None:
-        """Add tensors [inputs, rows, columns] that begin at input ``first`` and row ``place``.
+        """Store rows of ``tensors``, a dictionary from name to array [inputs, rows, columns].
 
-        The first call must have all tensors.
+        The arrays begin at the input with index ``first``, and at row ``place`` of each input. The
+        first call must have all tensors.
         """
         kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
         if not self._places and kept:
@@ -52,15 +53,21 @@ class Rows:
         return not name.endswith((*BY_PAIRS, "output"))
 
     def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the tokens of all inputs [count, length] for which rows are kept."""
+        """Return the tokens whose rows are stored, [stored inputs, stored rows].
+
+        ``tokens`` has the tokens of all inputs, [count, length].
+        """
         return tokens[self._inputs, : self._places]
 
     def lengths(self, counts: Sequence[int]) -> tuple[int, ...]:
-        """Return how many rows are kept of inputs with these ``counts`` of rows, without others."""
+        """Return the number of stored rows of each input that has stored rows.
+
+        ``counts`` has the number of rows of every input.
+        """
         return tuple(min(counts[index], self._places) for index in self._inputs)
 
     def joined(self) -> dict[str, Floats]:
-        """Return the rows of each tensor, [rows, columns], and forget them."""
+        """Return the stored rows of each tensor, [rows, columns], and delete them from memory."""
         rows = dict[str, Floats]()
         while self._kept:
             name, by_input = self._kept.popitem()

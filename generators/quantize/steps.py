@@ -64,8 +64,8 @@ def least_error(
 ) -> Floats:
     """Return the scale of each column of values [m, n] with the least squared error, [n].
 
-    ``tried`` are candidates, [n] each. ``rounded`` rounds values divided by scales to levels of a
-    format. A single candidate is returned without a search.
+    ``tried`` has the candidates, each an array [n]. ``rounded`` is a function that rounds values,
+    divided by their scales, to levels of a format. A single candidate is returned without a search.
     """
     steps, least = tried[0], np.full(values.shape[1], np.inf)
     for step in tried if len(tried) > 1 else ():
@@ -97,9 +97,11 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
     The middle is the real value of the integer 0. A value becomes the INT8 integer ``round((value -
     middle) / scale)``. Only the upper ``bits`` bits of the integer are stored. They represent the
-    mean of all INT8 integers with these upper bits. The function tries several middles and scales,
-    and returns those with the least squared error. Groups of ``together`` neighbouring columns
-    share a scale. If ``bits`` is 8, the result is that of :func:`best_range`.
+    mean of all INT8 integers with these upper bits.
+
+    The function tries several middles and scales, and returns those with the least squared error.
+    Groups of ``together`` neighbouring columns share a scale. If ``bits`` is 8, the result is that
+    of :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:

@@ -103,7 +103,7 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 def factors_of(form: WeightFormat) -> Ints:
     """Return the integer scales that a group of weights may have, in ascending order.
 
-    The product of such a scale and any code's value fits an INT8 operand.
+    The product of each of these scales and the value of any code fits an INT8 operand.
     """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)

@@ -2,10 +2,11 @@
 
 All scales are static. Weights are symmetric INT8, with one scale per output channel, or one per
 tensor if the option ``per_channel`` is false. Activations are INT8 (Jacob et al. 2018). Columns may
-have separate scales, which are included in the weights of the layers before and after. The residual
-stream is INT16 (Bondarenko et al. 2021), with one scale, or one for each layer if the model has no
-norms. How a scale follows from calibration is the policy of the calibration
-(:mod:`celosia.generators.quantize.policy`).
+have separate scales, which are included in the weights of the layers before and after.
+
+The residual stream is INT16 (Bondarenko et al. 2021), with one scale, or one for each layer if the
+model has no norms. The policy of the calibration (:mod:`celosia.generators.quantize.policy`) has
+the rules by which a scale follows from the values.
 """
 
 from collections.abc import Iterable
@@ -81,7 +82,7 @@ class Steps:
 
     @cached_property
     def heads(self) -> HeadSteps:
-        """The scales of queries, keys and values that differ from column to column."""
+        """The object that chooses the scales of the columns of queries, keys and values."""
         return HeadSteps(self.model, self.calibration, self.options, self.balance)
 
     def tensor(self, value: Value) -> Tensor:

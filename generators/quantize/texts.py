@@ -1,4 +1,4 @@
-"""Calibration of a decoder on texts: those of the caller, or texts that the model samples."""
+"""Calibration of a decoder on texts: texts of the caller, or texts that the model samples."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -26,10 +26,12 @@ def calibration_texts(
     """Return the calibration of a decoder: ranges and rows of its tensors on calibration texts.
 
     ``texts`` are lists of token numbers. If ``texts`` is None, the model samples texts. Sampled
-    texts begin with the token ``begin``, or with a random token if ``begin`` is None. For an
-    encoder-decoder, ``texts`` are sources (the encoder's inputs), and the decoder samples an answer
-    to each source. If ``texts`` is None, the sources are random. ``options`` sets the number of
-    texts or sources to sample, the length of texts, and the seed of random numbers.
+    texts begin with the token ``begin``, or with a random token if ``begin`` is None. ``options``
+    sets the number of texts to sample, the length of texts, and the seed of random numbers.
+
+    For an encoder-decoder, ``texts`` are sources (the encoder's inputs), and the decoder samples an
+    answer to each source. If ``texts`` is None, the sources are random; ``options`` sets their
+    number.
 
     Raises :class:`InputError` in the cases of :func:`given_texts` and :func:`sample_texts`.
     """
@@ -59,9 +61,9 @@ def sample_texts(
     None, each begins with a random token. Each next token is drawn from the model's distribution,
     at temperature 1. ``progress`` is called with the number of processed positions, and ``length``.
 
-    For an encoder-decoder, the texts are answers to ``sources``, one to each, and begin with the
-    model's start token. ``progress`` is called with the number of answered sources and the number
-    of all sources.
+    For an encoder-decoder, the model samples an answer to each of ``sources``, which begins with
+    the model's start token. ``progress`` is called with the number of answered sources and the
+    number of all sources.
 
     Raises :class:`InputError` if ``count`` or ``length`` is not positive, or if there is no source.
     The same error is raised if a source is empty, is too long or has a token that is not in the
@@ -124,7 +126,7 @@ def _draw(
 
 
 def random_sources(model: TextDescription, count: int, seed: int) -> list[list[int]]:
-    """Return ``count`` sources: each is a list of random tokens, of a random length."""
+    """Return ``count`` sources: lists of random tokens, each of a random length."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, model.source_positions + 1, count)
     return [rng.integers(0, model.vocabulary, length).tolist() for length in lengths]
