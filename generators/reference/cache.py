@@ -26,10 +26,11 @@ def in_window(tokens: int, window: int, global_tokens: int) -> NDArray[np.bool_]
 def attended(
     node: Attention | operations.Attention, cache: "KvCache", count: int, keys: int
 ) -> NDArray[np.bool_]:
-    """Return a mask [count, keys]: [i, j] is true if token i of the last ``count`` attends to j.
+    """Return a mask [count, keys] of the keys to which the last ``count`` tokens attend.
 
-    ``keys`` is the number of keys of the attention ``node``. These are the tokens in ``cache``, the
-    tokens of a source, or the ``count`` tokens themselves.
+    Element [i, j] is true if token i of the last ``count`` tokens attends to key j. ``keys`` is the
+    number of keys of the attention ``node``. The keys belong to the tokens in ``cache``, to the
+    tokens of a source, or to the ``count`` tokens themselves.
     """
     match node.key.home:
         case Home.CACHE:
@@ -45,12 +46,14 @@ class KvCache:
 
     If ``slots`` is 0, each token attends to itself and all earlier tokens. If ``slots`` is not 0,
     the cache has ``slots`` slots of one token each. A token attends to the first ``sinks`` tokens
-    of the text, and to the latest ``slots - sinks`` tokens including itself (Xiao et al. 2024,
-    "Efficient Streaming Language Models with Attention Sinks"). Token ``t`` is in slot ``t`` until
-    the slots are full, and later in slot ``sinks + (t - sinks) % (slots - sinks)``. A key stays
-    rotated by its token's position in the text. The class keeps the rows of all tokens, and masks
-    the rows that the machine would have overwritten. Raises :class:`InputError` if the sinks occupy
-    all slots.
+    of the text, and to the latest ``slots - sinks`` tokens including itself. This is the method of
+    Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks".
+
+    Token ``t`` is in slot ``t`` until the slots are full, and later in slot ``sinks + (t - sinks) %
+    (slots - sinks)``. A key stays rotated by its token's position in the text. The class keeps the
+    rows of all tokens, and masks the rows that the machine would have overwritten.
+
+    Raises :class:`InputError` if the sinks occupy all slots.
     """
 
     slots: int = 0

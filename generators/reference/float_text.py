@@ -19,7 +19,8 @@ class FloatText:
         """Begin a new text, and return the likeliest token after the prompt ``tokens``.
 
         For an encoder-decoder, ``tokens`` is a source, and the result is the answer's first token.
-        Raises :class:`InputError` if :func:`celosia.generators.reference.floats.forward` does.
+        Raises :class:`InputError` in the cases of
+        :func:`celosia.generators.reference.floats.forward`.
         """
         self._cache = KvCache()
         if not self._model.source_layers:

@@ -51,8 +51,10 @@ def forward(
     Arrays are [batch, rows, columns]. All inputs of a batch have the same length. For an encoder,
     ``inputs`` are feature vectors, [batch, tokens, features], or token numbers, [batch, tokens].
     The tensor ``input`` has the rows that the machine reads: ``inputs``, or their embeddings if the
-    embedding is not linear. ``output`` is the model's result. If the field ``unit`` of the model's
-    description is true, each row of ``output`` is scaled to Euclidean length 1.
+    embedding is not linear.
+
+    The tensor ``output`` is the model's result. If the field ``unit`` of the model's description is
+    true, each row of ``output`` is scaled to Euclidean length 1.
 
     For a decoder, ``inputs`` are token numbers, [batch, n], that continue the texts in ``cache``.
     The keys and values of these tokens are appended to ``cache``. If ``cache`` is None, the tokens
@@ -66,9 +68,11 @@ def forward(
 
     Names of tensors in layer i start with ``layers.i.``. Tensors whose names end in ``.scores`` or
     ``.probabilities`` are [batch, heads, rows, all tokens]. A score is -inf if its row does not
-    attend to its token. Raises :class:`InputError` if ``inputs`` has a wrong shape, a token is not
-    in the vocabulary, or a text is longer than the model allows. The same error is raised if
-    ``source`` is true and the model is not an encoder-decoder.
+    attend to its token.
+
+    Raises :class:`InputError` if ``inputs`` has a wrong shape, a token is not in the vocabulary, or
+    a text is longer than the model allows. The same error is raised if ``source`` is true and the
+    model is not an encoder-decoder.
     """
     cache, graph = KvCache() if cache is None else cache, network(model)
     chosen = graph.source if source else graph

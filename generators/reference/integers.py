@@ -56,17 +56,18 @@ def evaluate(
 ) -> dict[str, Ints]:
     """Return a dictionary from each tensor's name to the integers that the machine computes for it.
 
-    For an encoder, ``inputs`` are the real values that the host quantizes, [tokens, features]. For
-    a decoder, ``inputs`` are token numbers [n] that continue the text in ``cache``. The evaluation
-    adds the keys and values of these tokens to ``cache``. If ``cache`` is None, the tokens begin a
-    text. A text evaluated in several calls has the same results as in a single call. For the
-    encoder of an encoder-decoder, ``inputs`` are all token numbers [n] of a source. The keys and
-    values for the decoder are then stored in ``cache``.
+    - For an encoder, ``inputs`` are the real values that the host quantizes, [tokens, features].
+    - For a decoder, ``inputs`` are token numbers [n] that continue the text in ``cache``. The
+      evaluation adds the keys and values of these tokens to ``cache``. If ``cache`` is None, the
+      tokens begin a text. A text evaluated in several calls has the same results as in a single
+      call.
+    - For the encoder of an encoder-decoder, ``inputs`` are all token numbers [n] of a source. The
+      keys and values for the decoder are stored in ``cache``.
 
     The tensors ``scores`` and ``probabilities`` of a layer's attention are [heads, rows, all
     tokens], other tensors [rows, columns]. A decoder's ``logits`` are the scores after each token,
-    INT16 [n, vocabulary]. A greedy host chooses the token with the largest logit, and of several
-    such tokens the one with the lowest number.
+    INT16 [n, vocabulary]. A greedy host chooses the token with the largest logit; if several tokens
+    have it, the token with the lowest number.
 
     Raises :class:`InputError` if a token is not in the vocabulary, or the text is longer than the
     position tables.
@@ -75,11 +76,12 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that are not stored if the configuration has ``fused``.
+    """Return the names of the tensors that the machine does not store if it has ``fused``.
 
-    These tensors are the inputs of softmax and normalization. If ``fused`` is true, softmax and
-    normalization read sums of matrix products from the accumulators, and requantize these sums
-    themselves. If ``fused`` is false, the requantized sums are stored in the scratchpad.
+    These tensors are the inputs of softmax and normalization. If the configuration's field
+    ``fused`` is true, softmax and normalization read sums of matrix products from the accumulators,
+    and requantize these sums themselves. If ``fused`` is false, the requantized sums are stored in
+    the scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

@@ -36,9 +36,9 @@ class Sampling:
 def draw(logits: ArrayLike, sampling: Sampling, rng: np.random.Generator) -> int:
     """Return the number of a token, drawn by nucleus sampling (Holtzman et al. 2020).
 
-    ``logits`` are the real scores of all tokens in the vocabulary, [n]. ``rng`` makes the random
-    draw. If ``sampling`` is greedy, the result is the token with the largest logit, and ``rng`` is
-    not used.
+    ``logits`` are the real scores of all tokens in the vocabulary, [n]. ``rng`` is the source of
+    random numbers. If ``sampling`` is greedy, the result is the token with the largest logit, and
+    ``rng`` is not used.
     """
     values = np.asarray(logits, np.float64)
     if sampling.greedy:
