@@ -55,19 +55,25 @@ def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | Non
     """Return the largest error of each nonlinear function, norm and number format.
 
     Errors are measured against float64. The result is a dictionary from name to a dictionary with
-    three entries. ``max_lsb`` is the largest error in steps of the output. Exact values are clamped
-    to the output's range before the comparison. ``bound_lsb`` is the bound that the documentation
-    states for this error. ``cases`` is the number of measured inputs, rows or ranges.
+    three entries:
 
-    INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
-    are measured at all 256 inputs with several scales. Functions of 16-bit operands, for example
-    ``gelu_erf_16``, are measured at all 65,536 inputs. An entry such as ``gelu_erf_16_ranges``
-    samples many ranges of inputs; each range has a separate bound (:func:`polynomial_bound`). The
-    entry has the error and bound of the range with the largest ratio of error to bound.
-    ``softmax``, ``layernorm`` and ``rmsnorm`` process ``rows`` random and adversarial rows, which
-    ``seed`` determines; their results are requantized to INT8. Number formats are measured on
-    ``rows`` random rows or columns, in the units that
-    :func:`celosia.generators.studies.format_accuracy.format_measures` states.
+    - ``max_lsb``: the largest error in steps of the output; exact values are first clamped to the
+      output's range;
+    - ``bound_lsb``: the bound that the documentation states for this error;
+    - ``cases``: the number of measured inputs, rows or ranges.
+
+    The names are those of functions, norms and number formats:
+
+    - INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
+      are measured at all 256 inputs with several scales.
+    - Functions of 16-bit operands, for example ``gelu_erf_16``, are measured at all 65,536 inputs.
+    - An entry such as ``gelu_erf_16_ranges`` samples many ranges of inputs; each range has a
+      separate bound (:func:`polynomial_bound`). The entry has the error and bound of the range with
+      the largest ratio of error to bound.
+    - ``softmax``, ``layernorm`` and ``rmsnorm`` process ``rows`` random and adversarial rows, which
+      ``seed`` determines; their results are requantized to INT8.
+    - Number formats are measured on ``rows`` random rows or columns, in the units that
+      :func:`celosia.generators.studies.format_accuracy.format_measures` states.
 
     If ``progress`` is given, it is called during the measurement of each entry. Its arguments are
     the entry's name, the number of cases measured, and the number of all cases of the entry. Raises

@@ -1,4 +1,4 @@
-"""Comparison of an imported float model's outputs with those of its original library."""
+"""Comparison of an imported float model's outputs with outputs of the model's original library."""
 
 from collections.abc import Callable, Iterator
 from importlib.metadata import version
@@ -28,13 +28,14 @@ def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[st
     """Compare an imported model's outputs with its original library's outputs, on random inputs.
 
     ``path`` is the model's folder or ONNX file. ``tokens`` is the number of tokens for an ONNX
-    encoder whose graph does not fix this number; otherwise it may be 0.
+    encoder whose graph does not fix this number; otherwise it may be 0. The result is a dictionary:
 
-    The result is a dictionary. For each input, the largest difference between the two outputs is
-    divided by the largest magnitude in the library's output. ``difference`` is the largest of these
-    quotients. ``library`` is the name and version of the original library. ``inputs`` is the number
-    of inputs. ``refused`` is None if the models can be compared. Otherwise it is a sentence with
-    the reason; then ``difference`` and ``library`` are None, and ``inputs`` is 0.
+    - ``difference``: the largest difference between the two outputs for an input, divided by the
+      largest magnitude in the library's output; the maximum over all inputs;
+    - ``library``: name and version of the original library;
+    - ``inputs``: number of inputs;
+    - ``refused``: None if the models can be compared, otherwise a sentence with the reason. Then
+      ``difference`` and ``library`` are None, and ``inputs`` is 0.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

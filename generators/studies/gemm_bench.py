@@ -154,8 +154,9 @@ def run_product(
 ) -> tuple[Ints, Report]:
     """Run a compiled product; return the result C [m, n], and the machine's report of the run.
 
-    If ``entry`` is ``again``, the machine runs the product twice, and the report is that of the
-    second run, in which the weights are loaded already. Otherwise it runs the product once.
+    If ``entry`` is ``again``, the machine runs the product twice. The report is that of the second
+    run, which uses the weights that the first run has loaded. Otherwise the machine runs the
+    product once.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
@@ -187,18 +188,20 @@ def bench_gemm(
     program needs. It returns the machine that runs the product. The machine reads operands and
     parameters from external memory, and writes the result to external memory.
 
-    ``cycles`` is the length of the window in which the matrix engine works, including its pauses.
-    The window is from the engine's first operand request to the last sum written to the
-    accumulators (counter SPAN_MATRIX). ``total_cycles`` is the length of the whole run from start
-    to halt. Before the window, the run includes fetching instructions and loading the first
-    operands. After the window it includes requantizing the last sums and storing the rest of the
-    result.
+    The product is [m, k] times [k, n]. The dictionary has these entries:
 
-    The product is [m, k] times [k, n]. ``ideal_cycles`` is m * k * n divided by the number of the
-    array's processing elements, rounded up. ``utilization`` is the number of multiplications that
-    the array has done, divided by the number that its processing elements could do in ``cycles``.
-    ``total_utilization`` is calculated with ``total_cycles`` instead. ``mismatches`` is the number
-    of wrong elements in the result.
+    - ``cycles``: length of the window in which the matrix engine works, including its pauses. The
+      window is from the engine's first operand request to the last sum written to the accumulators
+      (counter SPAN_MATRIX).
+    - ``total_cycles``: length of the whole run from start to halt. Before the window, the run
+      includes fetching instructions and loading the first operands. After the window it includes
+      requantizing the last sums and storing the rest of the result.
+    - ``ideal_cycles``: m * k * n divided by the number of the array's processing elements, rounded
+      up.
+    - ``utilization``: number of multiplications that the array has done, divided by the number that
+      its processing elements could do in ``cycles``.
+    - ``total_utilization``: the utilization calculated with ``total_cycles`` instead.
+    - ``mismatches``: number of wrong elements in the result.
 
     Raises :class:`InputError` if the product does not fit the configuration, or if the
     configuration has no counters.

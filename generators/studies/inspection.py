@@ -1,4 +1,4 @@
-"""Parts of a model, their sizes, and whether the machine or the host computes them."""
+"""Summary of a model before compilation: its parts, their sizes, and where each is computed."""
 
 import math
 from collections.abc import Sequence

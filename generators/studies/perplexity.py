@@ -39,7 +39,7 @@ Progress = Callable[[int, int], None]
 class Foresight:
     """Losses of a quantized language model and of its float model on texts (nats per token).
 
-    It also has the share of positions at which both models predict the same token.
+    The field ``agreement`` is the share of positions at which both models predict the same token.
     """
 
     nll: float
@@ -89,11 +89,12 @@ def measure(
 
     The result has the mean loss of each model (nats per token), and the share of positions at which
     both predict the same token. ``decoder`` is the quantized model; if it is None, the float model
-    is used instead, so that both losses are equal. Each text begins with an empty cache. If a text
-    has more tokens than the model has positions, its last tokens are ignored. If ``slots`` is not
-    0, the quantized model's tokens attend only to the first ``sinks`` and the latest
-    ``slots - sinks`` tokens. ``progress`` is called with the number of predicted tokens and the
-    number of all tokens to predict.
+    is used instead, so that both losses are equal.
+
+    Each text begins with an empty cache. If a text has more tokens than the model has positions,
+    its last tokens are ignored. If ``slots`` is not 0, the quantized model's tokens attend only to
+    the first ``sinks`` and the latest ``slots - sinks`` tokens. ``progress`` is called with the
+    number of predicted tokens and the number of all tokens to predict.
 
     Raises :class:`InputError` if no text has a second token, if the sinks occupy all slots, or if
     the tokenizer does not accept a text.

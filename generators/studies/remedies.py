@@ -31,15 +31,18 @@ def remedies(
 ) -> list[dict[str, Any]]:
     """Return the error of each layer, and the quantization option that reduces the error most.
 
-    The result has a dictionary for each layer: ``layer`` is the layer's name, ``error`` the error,
-    ``option`` the best option, and ``error with it`` the error with the best option. If no option
-    reduces the error by more than 5 %, ``option`` and ``error with it`` are None.
+    A layer's error compares the layer's outputs in the quantized model and in the float model; both
+    models evaluate ``inputs``. The error is the root mean square of the differences, divided by the
+    root mean square of the float outputs. The model is quantized with ``options`` and calibrated on
+    ``samples`` (prepared inputs or token numbers). It is quantized again for each change of one
+    option; refused options are skipped.
 
-    A layer's error compares its outputs in the quantized and in the float model, which both
-    evaluate ``inputs``. The error is the root mean square of the differences, divided by the root
-    mean square of the float outputs. The model is quantized with ``options`` and calibrated on
-    ``samples`` (prepared inputs or token numbers). The model is quantized again for each change of
-    one option; refused options are skipped.
+    The result has a dictionary for each layer:
+
+    - ``layer``: the layer's name;
+    - ``error``: the layer's error;
+    - ``option``: the best option, or None if no option reduces the error by more than 5 %;
+    - ``error with it``: the error with the best option, or None.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

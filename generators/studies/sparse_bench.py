@@ -35,23 +35,23 @@ def bench_sparse(
 ) -> dict[str, Any]:
     """Run a sparse linear layer with and without sparse coding; return a dictionary.
 
-    The dictionary has the measurements by name. There are two measured runs. In the first, the
-    compiler chooses the coding of the weights; ``chosen`` is its choice, "sparse" or "dense". In
-    the second, the weights are always dense; names of its measurements begin with ``dense_``. The
-    weights are in the scratchpad before a run. In the run, the machine loads the input rows from
-    external memory, and stores the result there.
+    The dictionary has the measurements of two runs by name. In the first run, the compiler chooses
+    the coding of the weights. In the second run, the weights are always dense; names of its
+    measurements begin with ``dense_``. The weights are in the scratchpad before a run. In the run,
+    the machine loads the input rows from external memory, and stores the result there.
 
-    ``cycles`` and ``dense_cycles`` are the numbers of cycles in which the matrix engine works
-    (counter SPAN_MATRIX). ``total_cycles`` and ``dense_total_cycles`` are the lengths of the whole
-    runs. ``predicted_cycles`` and ``dense_predicted_cycles`` are predictions of these lengths.
-    ``skipped`` is the number of zeros that the zero-skip unit skipped in the first run.
-
-    ``bytes`` and ``dense_bytes`` are the sizes of the weights in sparse and in dense coding.
-    ``bits_per_weight`` is the size of the sparse weights divided by the number of nonzero weights.
-    ``ideal_cycles`` is the number of products with nonzero weights, divided by the lanes of the
-    zero-skip unit, rounded up. ``array_from_rows`` is the smallest number of input rows for which
-    the compiler chooses dense weights on the matrix array. It is None if no number up to
-    :data:`MOST_ROWS` was found.
+    - ``chosen``: the compiler's choice in the first run, "sparse" or "dense";
+    - ``cycles``, ``dense_cycles``: numbers of cycles in which the matrix engine works (counter
+      SPAN_MATRIX);
+    - ``total_cycles``, ``dense_total_cycles``: lengths of the whole runs (cycles);
+    - ``predicted_cycles``, ``dense_predicted_cycles``: predictions of these lengths;
+    - ``skipped``: number of zeros that the zero-skip unit skipped in the first run;
+    - ``bytes``, ``dense_bytes``: sizes of the weights in sparse and in dense coding;
+    - ``bits_per_weight``: size of the sparse weights divided by the number of nonzero weights;
+    - ``ideal_cycles``: number of products with nonzero weights, divided by the lanes of the
+      zero-skip unit, rounded up;
+    - ``array_from_rows``: smallest number of input rows for which the compiler chooses dense
+      weights on the matrix array; None if no number up to :data:`MOST_ROWS` was found.
 
     Raises :class:`InputError` if the product does not fit the machine, the scratchpad has no room
     for its weights, or the configuration has no zero-skip unit.
