@@ -61,8 +61,8 @@ def meanings(component: wiring.Component) -> dict[str, str]:
     """Return a dictionary from the name of each port in Verilog to the port's description.
 
     The dictionary includes the clock and the reset. A description is the clause of the component's
-    docstring that mentions the port. A component that does not describe its ports in its docstring
-    has their descriptions in the attribute ``port_meanings``.
+    docstring that mentions the port. If the docstring does not describe the ports, the descriptions
+    are in the component's attribute ``port_meanings``.
     """
     texts = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
@@ -73,9 +73,9 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 def groups(component: wiring.Component) -> dict[str, str]:
     """Return a dictionary from the name of each interface of a component to its description.
 
-    The names of the interface's ports begin with this name. Streams are omitted. The description is
-    the clause of the component's docstring that mentions the interface. If there is none, it is the
-    first sentence of the docstring of the interface's signature.
+    The names of the interface's ports begin with the interface's name. Streams are omitted. The
+    description is the clause of the component's docstring that mentions the interface. If there is
+    no such clause, it is the first sentence of the docstring of the interface's signature.
     """
     doc = _own_doc(component)
     return {

@@ -20,11 +20,16 @@ from celosia.hdl.micro.machine import MicroMachine
 def manifest(component: Component, name: str, config: Config) -> str:
     """Return a JSON text, an object that describes a generated module.
 
-    The object has ``module`` (the name), ``meaning`` (a short description), ``configuration`` (the
-    value of each field) and ``ports`` (a list with an object for each port). For an accelerator it
-    also has the lists ``registers`` and ``instructions``, and ``operands``, a description of each
-    operand. If external memory is on a standard bus, ``bus`` describes that bus. If the host port
-    is on a standard bus, ``control`` describes it.
+    The object has these entries:
+
+    - ``module``: the module's name;
+    - ``meaning``: a short description;
+    - ``configuration``: the value of each field;
+    - ``ports``: a list with an object for each port;
+    - ``registers`` and ``instructions``: lists, only for an accelerator;
+    - ``operands``: a description of each operand, only for an accelerator;
+    - ``bus``: a description of the memory bus, only if external memory is on a standard bus;
+    - ``control``: a description of the host's bus, only if the host port is on a standard bus.
     """
     result: dict[str, Any] = {
         "module": name,

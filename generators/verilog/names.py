@@ -286,9 +286,9 @@ def check_top_name(label: str, name: str, component: Component) -> None:
     """Raise :class:`InputError` if ``name`` cannot be the name of a component's top module.
 
     Names that :func:`check_module_name` refuses are invalid. ``clk``, ``rst`` and the names of the
-    component's other ports are invalid too, because Verilator refuses a top module that has the
-    name of one of its ports. ``std`` and ``TOP`` are invalid because SystemVerilog and Verilator
-    use these names. ``label`` is the subject of the error message.
+    component's other ports are invalid too: Verilator refuses a top module with the name of a port.
+    ``std`` and ``TOP`` are invalid because SystemVerilog and Verilator use these names. ``label``
+    is the subject of the error message.
     """
     check_module_name(label, name)
     if name in _TAKEN:
@@ -301,8 +301,8 @@ def check_top_name(label: str, name: str, component: Component) -> None:
 def free_name(name: str) -> str:
     """Return ``name``, changed if it is a reserved word of SystemVerilog.
 
-    An underscore is added to a reserved word. One is also added to a name that is a reserved word
-    followed by underscores, so different names have different results.
+    An underscore is added to a reserved word. An underscore is also added to a reserved word with
+    underscores at its end, so that different names have different results.
     """
     return f"{name}_" if name.rstrip("_") in KEYWORDS else name
 

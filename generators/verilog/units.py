@@ -49,14 +49,14 @@ _FORMATS = "int4,ternary"
 def sparse_lanes(config: Config) -> int:
     """Return the number of lanes of a zero-skip unit that is generated separately.
 
-    This is the configuration's ``sparse_lanes``. If ``sparse_lanes`` is 0, the configured machine
-    has no zero-skip unit. The result is then the number of sparse entries that a memory line holds.
+    It is the configuration's ``sparse_lanes``. If ``sparse_lanes`` is 0, the configured machine has
+    no zero-skip unit. The result is then the number of sparse entries that a memory line holds.
     """
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
 
 def with_formats(config: Config) -> Config:
-    """Return the configuration; if it has no weight formats, ternary and INT4 are added."""
+    """Return the configuration, with weight formats ternary and INT4 if it has none."""
     return config if config.formats else config.replace(weight_formats=_FORMATS)
 
 
@@ -134,9 +134,10 @@ def make_accelerator(
     ``bus`` is one of ``BUSES``, ``control`` one of ``CONTROL_BUSES``. With the name ``native``, the
     accelerator has the port itself, without a bridge to a bus. ``addr_width`` is the width of a
     byte address on the memory bus (bits). ``base`` is the bus address of the first byte of external
-    memory. If ``bus`` is ``native``, ``addr_width`` and ``base`` have no effect. Raises
-    :class:`InputError` if a bus is unknown, if ``addr_width`` is too small for the memory, or if
-    ``base`` is not a multiple of the memory's size.
+    memory. If ``bus`` is ``native``, ``addr_width`` and ``base`` have no effect.
+
+    Raises :class:`InputError` if a bus is unknown, or if ``addr_width`` is too small for the
+    memory. The same error is raised if ``base`` is not a multiple of the memory's size.
     """
     check_known("bus", bus, BUSES)
     check_known("control", control, CONTROL_BUSES)
