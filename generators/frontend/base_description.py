@@ -77,11 +77,11 @@ class Description(ABC):
     def check_fields(self) -> None:
         """Check types and values of the fields; replace 0 in ``kv_heads`` and ``head_dim``.
 
-        ``kv_heads`` 0 stands for ``heads``, and ``head_dim`` 0 for ``dim / heads``. Raises
+        ``kv_heads`` 0 is replaced by ``heads``, and ``head_dim`` 0 by ``dim / heads``. Raises
         :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if a
-        number is out of its range, or a text is not one of the field's choices. :class:`InputError`
-        is also raised if ``head_dim`` is 0 and ``heads`` does not divide ``dim``, or if
-        ``kv_heads`` does not divide ``heads``.
+        number is out of its range, or a text is not one of the field's choices. The same error is
+        raised if ``head_dim`` is 0 and ``heads`` does not divide ``dim``, or if ``kv_heads`` does
+        not divide ``heads``.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -115,7 +115,7 @@ class Description(ABC):
 
     @abstractmethod
     def shapes(self) -> Shapes:
-        """Return a dictionary from weights' names to shapes.
+        """Return a dictionary from the name of each weight tensor to the tensor's shape.
 
         Matrices of linear layers are [outputs, inputs]; embedding tables are [entries, dim].
         """
@@ -157,9 +157,9 @@ class Description(ABC):
         return {f"{name}.weight": (outputs, inputs)} | bias
 
     def projection_shapes(self, prefix: str, names: Iterable[str]) -> Shapes:
-        """Return the shapes of the tensors of the :attr:`projections` ``names``, by tensor name.
+        """Return the shapes of the tensors of the linear layers ``names``, by tensor name.
 
-        The tensors' names begin with ``prefix``.
+        The layers are keys of :attr:`projections`. The tensors' names begin with ``prefix``.
         """
         linears = (self.linear_shapes(f"{prefix}.{n}", *self.projections[n]) for n in names)
         return {name: shape for shapes in linears for name, shape in shapes.items()}

@@ -177,7 +177,7 @@ class ModelDescription(Description):
         return rows, self.classes or self.dim
 
     def shapes(self) -> Shapes:
-        """Return a dictionary from weights' names to shapes, as of all descriptions."""
+        """Return a dictionary from the name of each weight tensor to the tensor's shape."""
         shapes: Shapes = {}
         if self.embedding == "linear":
             shapes |= self.linear_shapes("embed", self.dim, self.features)

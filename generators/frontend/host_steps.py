@@ -16,9 +16,8 @@ Array = NDArray[Any]
 class HostStep:
     """A function that the host applies to an array before or after the machine runs.
 
-    The first of the steps before the run gets an input of the model. The first of the steps after
-    the run gets the machine's output [rows, columns]. Each other step gets the result of the step
-    before it.
+    Before the run, the first step gets an input of the model. After the run, the first step gets
+    the machine's output [rows, columns]. Every further step gets the result of the previous step.
     """
 
     name: str
@@ -116,10 +115,12 @@ def windows(
 
     The result is [*counts, channels, *kernel], where ``counts`` are the numbers of windows along
     the spatial axes. Each index is a position in the flattened input; -1 stands for a padding
-    element. ``shape`` is the input's shape, channels first. Each of the other arguments has one
-    number for each spatial axis. ``before`` and ``after`` are the numbers of padding elements at
-    the beginning and at the end of the axes. If ``before`` or ``after`` is empty, there is no
-    padding at that end. If ``dilations`` is empty, all dilations are 1.
+    element.
+
+    ``shape`` is the input's shape, channels first. Each of the other arguments has one number for
+    each spatial axis. ``before`` and ``after`` are the numbers of padding elements at the beginning
+    and at the end of the axes; if an argument is empty, there is no padding at that end. If
+    ``dilations`` is empty, all dilations are 1.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

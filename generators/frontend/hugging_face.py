@@ -72,14 +72,16 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     The model accepts texts of at most ``tokens`` tokens. If ``tokens`` is 0, the limit is 128
     tokens, or the model's limit if that is less.
 
-    If the folder has a ``modules.json`` of Sentence Transformers, this file selects the pooling. It
-    also selects whether the host normalizes the outputs. A model with a pooling has no head (layers
-    after the blocks). Without a pooling, the architecture in config.json selects the head. If the
-    architecture has no head, the output is one vector per token. The result's field ``unused`` has
-    the names of the head tensors in the folder that the model does not use.
+    If the folder has a ``modules.json`` of Sentence Transformers, this file selects the pooling,
+    and whether the host normalizes the outputs. A model with a pooling has no head (layers after
+    the blocks). Without a pooling, the architecture in config.json selects the head. If the
+    architecture has no head, the output is one vector per token.
 
-    Raises :class:`InputError` if a file cannot be read, if a setting or tensor is missing or not
-    supported, or if ``tokens`` is more than the model's limit.
+    The result's field ``unused`` has the names of the head tensors in the folder that the model
+    does not use.
+
+    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
+    supported. The same error is raised if ``tokens`` is more than the model's limit.
     """
     model_folder = Folder(folder)
     family = FAMILIES[model_folder.kind]

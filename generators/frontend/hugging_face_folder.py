@@ -38,10 +38,11 @@ _ROWS = ("words", "positions", "types")
 
 
 def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[str, str]) -> str:
-    """Return our name of a tensor, or an empty text if it is not known.
+    """Return the name that a model description has for a tensor, or an empty text if it has none.
 
-    ``name`` is its name in the file. ``layer`` is the prefix of layer 0, without the number.
-    ``parts`` has our name of each part of a layer, and ``outside`` those of other modules.
+    ``name`` is the tensor's name in the file. In this name, ``layer`` is the text before a layer's
+    number. ``parts`` is a dictionary from the file's name of each module in a layer to the
+    description's name; ``outside`` is such a dictionary for all other modules.
     """
     module, _, part = name.rpartition(".")
     number, _, inside = module.removeprefix(layer).partition(".")
@@ -70,7 +71,10 @@ def model_type(folder: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raise :class:`InputError` if it contains none."""
+    """Return the JSON object in a file.
+
+    Raises :class:`InputError` if the file contains no JSON object.
+    """
     content = read_text(path)
     try:
         settings = json.loads(content)
@@ -143,7 +147,7 @@ class Folder:
     def take(self, name: str) -> NDArray[np.generic]:
         """Return a tensor, and remove it from :attr:`tensors`; the file does not change.
 
-        Raises :class:`InputError` if it is missing.
+        Raises :class:`InputError` if the tensor is missing.
         """
         if name not in self.tensors:
             raise InputError(f"Weight {name!r} is missing in {self.weights_path}")
@@ -166,9 +170,10 @@ class Folder:
         return np.asarray(tensor, np.float64)
 
     def only(self, name: str, value: Any, why: str = "") -> None:
-        """Check that a setting is absent or equal to ``value``, the only supported value.
+        """Check that a setting of config.json is absent or equal to ``value``.
 
-        Raises :class:`InputError` if it has another value; ``why`` ends the error's message.
+        Raises :class:`InputError` if it has another value; the text ``why`` ends the error's
+        message.
         """
         if wrong := self._wrong(name, value, why):
             raise InputError(wrong)
@@ -229,8 +234,8 @@ class Folder:
 
         The error names all such settings. Settings that the importer uses, and settings without
         effect on the model, cause no error. ``only`` is a dictionary from the name of a setting to
-        its only supported value. ``why`` is a dictionary from the name of such a setting to a text
-        for the error message: the reason why no other value is supported.
+        its only supported value. ``why`` is a dictionary from a name in ``only`` to the reason, for
+        the error message, why no other value is supported.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]
@@ -244,9 +249,9 @@ class Folder:
             raise InputError("; and ".join(filter(None, wrong)))
 
     def nothing_left(self) -> None:
-        """Check that the import has used every tensor of the folder.
+        """Raise :class:`InputError` if the import has not used every tensor of the folder.
 
-        Raises :class:`InputError` that names the unused tensors.
+        The message names the unused tensors.
         """
         if self.tensors:
             raise InputError(

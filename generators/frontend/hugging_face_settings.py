@@ -128,8 +128,8 @@ def _setting(
 def unknown_settings(model_type: str, settings: Mapping[str, Any]) -> list[str]:
     """Return a sorted list of the names of unknown settings in a config.json.
 
-    A setting is unknown if the import does not use it for this model type, and it is not in the
-    list of settings without effect.
+    A setting is known if the import uses it for this model type, or if it is in the list of
+    settings without effect.
     """
     return sorted(settings.keys() - _TABLE.get(model_type, {}).keys() - _WITHOUT_EFFECT)
 

@@ -29,9 +29,12 @@ def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     """Return a decoder's description and weights from a folder.
 
     The folder contains config.json and model.safetensors. The weights are returned in the same form
-    for all model types. Matrices are [outputs, inputs]. Queries, keys and values have separate
-    matrices. In queries and keys, the two outputs that rotary positions rotate together are
-    adjacent. Scales of embeddings, scores, residuals and logits are included in the weights.
+    for all model types:
+
+    - Matrices are [outputs, inputs].
+    - Queries, keys and values have separate matrices.
+    - In queries and keys, the two outputs that rotary positions rotate together are adjacent.
+    - Scales of embeddings, scores, residuals and logits are included in the weights.
 
     The description's number of positions may be less than that in config.json. Sliding-window
     attention in a layer limits this number to the window's size. LongRoPE limits it to the number

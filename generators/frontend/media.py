@@ -73,11 +73,10 @@ def image_reader(source: Source) -> Reader:
 
 
 def sound_reader(source: Source) -> Reader:
-    """Return a function that reads a sound file and returns the sound as an input of the model.
+    """Return a function from a sound file's path to the model's input.
 
-    The function's argument is the file's path. Its result has the shape of the model's input. If
-    only one axis of this shape is longer than 1, the input is a waveform (samples). For other
-    shapes, the input is [frames, features]. If the model's folder has a feature extractor of
+    If only one axis of the input's shape is longer than 1, the input is a waveform (samples). For
+    other shapes, the input is [frames, features]. If the model's folder has a feature extractor of
     ``transformers``, the extractor computes the input. A sound shorter than the input is padded,
     and a longer sound is cut off.
 
@@ -134,8 +133,8 @@ def sound_length(path: Path) -> int:
 def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
     """Return the samples of a sound file, from -1 to 1, averaged over the channels.
 
-    Raises :class:`InputError` if the file cannot be read, is shorter than its header states, is
-    empty, or does not have the sampling rate ``rate`` (samples per second).
+    Raises :class:`InputError` if the file cannot be read, is empty, or is shorter than its header
+    states. The same error is raised if the sampling rate is not ``rate`` (samples per second).
     """
     soundfile = library("soundfile", "Sounds need", "soundfile", "sounds")
     try:

@@ -14,7 +14,7 @@ Values = Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class OtherInput:
-    """A model's input other than the first; only steps on the host use such inputs."""
+    """An input of a model other than the first input; only host steps use it."""
 
     name: str
     shape: tuple[int, ...]

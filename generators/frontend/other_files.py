@@ -1,7 +1,4 @@
-"""Refusal of model files in known but unsupported formats.
-
-The error message says how to convert the model.
-"""
+"""Error messages for model files in known but unsupported formats: how to convert the model."""
 
 import zipfile
 from pathlib import Path
@@ -40,8 +37,8 @@ def refuse_other(path: Path) -> None:
 
     If the file's suffix or first bytes show a known but unsupported format, the error message says
     how to convert the model. For any other file, the message lists the supported forms of models.
-    A folder raises it if it holds a compiled program and no float model. There is no error for
-    another folder, or for a missing file without the suffix of an unsupported format.
+    For a folder, the error is raised only if the folder contains a compiled program and no float
+    model. For a missing file, it is raised only if the suffix is that of an unsupported format.
     """
     kind = path.suffix.lower()
     if (path / MANIFEST).is_file() and not (path / DESCRIPTION_FILE).is_file():

@@ -19,8 +19,8 @@ _BEGINNINGS = sorted({place[:end] for place in _CLEANED for end in range(1, len(
 def whole(text: str) -> str:
     """Return a decoded text without the replacement characters at its end.
 
-    Decoding of tokens writes replacement characters for a last character whose UTF-8 bytes are not
-    yet complete.
+    If the UTF-8 bytes of the last character are not yet complete, decoding gives replacement
+    characters.
     """
     return text.rstrip(REPLACEMENT)
 

@@ -29,11 +29,12 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     - ``rope_theta``: the rotary base;
     - ``partial_rotary_factor``: the share of a head's columns that are rotated.
 
-    If the dictionary lacks the base or the share, the top level of config.json provides them.
+    If the dictionary in config.json lacks the base or the share, config.json's top level provides
+    them.
 
     For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has
     ``original_max_position_embeddings``, the number of positions of the original training. This
-    number is read from the top level of config.json, or else from the dictionary. If both lack the
+    number is read from config.json's top level, or else from the dictionary. If both lack the
     number, ``max_position_embeddings`` is used.
 
     ``partial`` is true if models of this type may rotate only a share of the columns. If

@@ -21,17 +21,19 @@ class TextDescription(Description):
     instead. The scores are ``head(norm(x))``, or ``head(x)`` if ``final_norm`` is false.
 
     Attention is causal; each group of ``heads / kv_heads`` query heads shares one key head and one
-    value head. If positions are rotary, each pair of neighbouring columns (2j, 2j + 1) of a query's
-    or key's head is rotated by the angle ``position * rotary_base ** (-2j / head_dim)`` (Su et al.
-    2021). The MLP is ``down(activation(up(x)))`` or, if ``gated`` is true,
-    ``down(activation(gate(x)) * up(x))`` (Shazeer 2020).
+    value head. Rotary positions rotate each pair of neighbouring columns (2j, 2j + 1) of a query's
+    or key's head (Su et al. 2021). The angle is ``position * rotary_base ** (-2j / head_dim)``. The
+    MLP is ``down(activation(up(x)))`` or, if ``gated`` is true, ``down(activation(gate(x)) *
+    up(x))`` (Shazeer 2020).
 
     If ``source_layers`` is not 0, the model is an encoder-decoder (Vaswani et al. 2017). Its
     encoder has ``source_layers`` layers like those above, without causal masks. The encoder runs
     once over a source text. Encoder and decoder have the same vocabulary, but separate position
-    vectors. Each layer of the decoder computes ``x + cross(norm(x))`` between attention and MLP.
-    The keys and values of ``cross`` are projections of the encoder's normalized output. The
-    decoder's text begins with the token ``start``.
+    vectors.
+
+    Each layer of such a decoder also computes ``x + cross(norm(x))`` between attention and MLP. The
+    keys and values of ``cross`` are projections of the encoder's normalized output. The decoder's
+    text begins with the token ``start``.
 
     Llama, for example, has RMS norms, rotary positions, a gated MLP with ``silu``, and no biases.
     GPT-2 has layer norms, learned positions, an MLP with ``gelu_tanh``, and biases.
@@ -164,14 +166,17 @@ class TextDescription(Description):
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """Shapes of a block's linear layers, without ``gate`` if the MLP has no gate."""
+        """Shapes [outputs, inputs] of the linear layers in a block's attention and MLP, by name.
+
+        The layer ``gate`` is missing if the MLP is not gated.
+        """
         shapes = super().projections
         if not self.gated:
             del shapes["gate"]
         return shapes
 
     def shapes(self) -> Shapes:
-        """Return a dictionary from weights' names to shapes, as of all descriptions."""
+        """Return a dictionary from the name of each weight tensor to the tensor's shape."""
         shapes: Shapes = {"words": (self.vocabulary, self.dim)}
         if self.position == "learned":
             shapes["positions"] = (self.positions, self.dim)

@@ -1,4 +1,4 @@
-"""Names of settings and tensors in folders of Hugging Face decoders, by model type."""
+"""Names of settings and tensors in Hugging Face folders of decoders, for each model type."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -207,8 +207,8 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     that gives each character its token. If there is no tokenizer, texts must be written as token
     numbers.
 
-    Raises :class:`InputError` if the model is unknown, if the model or the tokenizer cannot be
-    read, or if model and tokenizer do not fit each other.
+    Raises :class:`InputError` if the model is unknown, or if the model or the tokenizer cannot be
+    read. The same error is raised if model and tokenizer do not fit each other.
     """
     folder = _MODELS / checkpoint
     path = folder if _is_folder(folder) else Path(checkpoint)

@@ -37,9 +37,10 @@ class Tokenizer(ABC):
 
         If the tokenizer has a :attr:`prompt`, it is put before ``text``. The result is an array
         [n]. If any token's type is not 0, the result is [n, 2], with the types in column 1. A
-        token's type shows to which text of a pair it belongs. Special tokens are included. If there
-        are more than ``most`` tokens, the beginning or the end of the text is cut off, according to
-        the tokenizer's settings. In a pair, tokens are cut from the longer text first.
+        token's type shows to which text of a pair it belongs. Special tokens are included.
+
+        If there are more than ``most`` tokens, the beginning or the end of the text is cut off,
+        according to the tokenizer's settings. In a pair, tokens are cut from the longer text first.
 
         Raises :class:`InputError` if the text has no token, or if ``most`` leaves no room for a
         token besides the special tokens.
@@ -75,8 +76,8 @@ class FileTokenizer(Tokenizer):
 class TokenizerLike(ABC):
     """Interface of language models' tokenizers: conversion of texts into tokens and back.
 
-    A subclass converts texts to tokens, and a token to bytes. The text of several tokens is that of
-    their bytes, unless the subclass decodes them together.
+    A subclass converts texts to tokens, and a token to bytes. By default, a list of tokens is
+    decoded as the UTF-8 text of all their bytes.
     """
 
     begin: int | None = None
@@ -99,7 +100,7 @@ class TokenizerLike(ABC):
         """
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the text that a list of tokens stands for; those of :attr:`ends` add nothing."""
+        """Return the text of a list of tokens; the tokens in :attr:`ends` add no text."""
         pairs = itertools.pairwise([-1, *tokens])
         joined = b"".join(self.piece(t, before) for before, t in pairs if t not in self.ends)
         return joined.decode(errors="replace")
@@ -107,7 +108,7 @@ class TokenizerLike(ABC):
     def settled(self, tokens: list[int]) -> str:
         """Decode tokens, and return only the part of the text that later tokens cannot change.
 
-        The part lacks a last character whose UTF-8 bytes are incomplete.
+        If the UTF-8 bytes of the last character are incomplete, this character is left out.
         """
         return whole(self.decode(tokens))
 
@@ -212,10 +213,7 @@ class NumberTokenizer(TokenizerLike):
 
 
 def some(tokens: list[int]) -> list[int]:
-    """Return a list of tokens unchanged.
-
-    Raises :class:`InputError` if the list is empty.
-    """
+    """Return ``tokens`` unchanged; raise :class:`InputError` if the list is empty."""
     if not tokens:
         raise InputError("The model has no token that begins a text; give it one with --prompt")
     return tokens

@@ -1,10 +1,12 @@
-"""Gains and shifts of columns, which are folded into an earlier or a later layer.
+"""Gains and shifts of columns, which become a part of the weights of a layer.
 
 A graph may multiply the columns of a tensor by gains and add shifts. If a linear layer or norm
-computes the tensor, gains and shifts become a part of that layer's weights. Otherwise the tensor
-becomes an :class:`Affine`, and a later linear layer includes gains and shifts in its weights. If an
-:class:`Affine` is added to another tensor, gains and shifts are moved after the sum. So a layer
-after a residual connection can include them.
+computes the tensor, that layer's weights include the gains and shifts. Otherwise the result is an
+:class:`Affine` (a tensor with gains and shifts), and a later linear layer's weights include the
+gains and shifts.
+
+If an :class:`Affine` is added to another tensor, the gains and shifts are applied to the sum
+instead. So a layer after a residual connection can include them.
 """
 
 from dataclasses import replace
@@ -48,8 +50,8 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors.
 
     An :class:`Affine` is a tensor ``gains * source + shifts``. The sum of an :class:`Affine` and a
-    tensor ``other`` is ``gains * (source + other / gains) + shifts``. The weights of the layer that
-    computes ``other`` are divided by ``gains``.
+    tensor ``other`` is computed as ``gains * (source + other / gains) + shifts``. For this purpose,
+    the weights of the layer that computes ``other`` are divided by ``gains``.
 
     Raises :class:`UnsupportedError` if a gain is 0, or if ``other`` does not come from a layer
     whose weights can be divided.
@@ -93,10 +95,9 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 def shifted(node: Node, view: View, number: Floats) -> View:
     """Return ``view + number``: elements of a tensor (a view), plus a constant.
 
-    If the constant is the same for all rows of the tensor, and the tensor is a :class:`Linear`,
-    :class:`Norm`, :class:`Affine` or :class:`Sum`, the view must contain all columns of the tensor.
-    For any other constant or tensor, the view must contain all rows of the tensor, each with all
-    columns in their order.
+    The view must contain all rows of the tensor, each with all columns in their order. There is one
+    exception: if the constant is the same for all rows, and the tensor is a :class:`Linear`,
+    :class:`Norm`, :class:`Affine` or :class:`Sum`, the view must only contain all columns.
 
     Raises :class:`UnsupportedError` for other views.
     """
@@ -134,8 +135,8 @@ def per_column(view: View, number: Floats) -> Floats | None:
     """Return the constant ``number`` as an array: one number for each column of ``view.tensor``.
 
     The constant is broadcast to the shape of ``view``, an array of elements of the tensor. The
-    result is None if two elements from the same column of the tensor have different numbers, or if
-    the view has no element of some column.
+    result is None if elements from the same column of the tensor have different numbers. It is also
+    None if the view has no element of some column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

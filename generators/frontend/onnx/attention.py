@@ -1,4 +1,4 @@
-"""The ONNX nodes that form attention: products of heads, their softmax and their masks."""
+"""Recognition of attention in ONNX nodes: products of queries and keys, softmax, masks."""
 
 import math
 from dataclasses import replace
@@ -44,10 +44,11 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a view of attention pooling's scores: products of constant queries and computed keys.
+    """Return a view of the scores of a pooling by attention, which is a weighted sum of tokens.
 
-    ``queries`` is the shape of the constant queries: [..., n, head_dim] for n queries. A later
-    softmax converts the scores of a query to the tokens' weights in the pooling.
+    The scores are products of constant queries and computed keys. ``queries`` is the shape of the
+    constant queries: [..., n, head_dim] for n queries. A later softmax converts a query's scores to
+    the tokens' weights.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]
@@ -95,7 +96,10 @@ def _turned(node: Node, view: View, factor: float) -> View:
 
 
 def context(node: Node, left: View, right: View) -> View:
-    """Return a :class:`View` of attention: values ``right`` weighted by the softmax ``left``."""
+    """Return a :class:`View` of an attention's result: values ``right`` weighted by ``left``.
+
+    ``left`` is a view of the softmax of the attention's scores.
+    """
     scores = left.tensor
     assert isinstance(scores, Scores)
     if not scores.softmax or left.factor() != 1.0 or not left.ordered:

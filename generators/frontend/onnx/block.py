@@ -39,9 +39,10 @@ class Block:
 
 
 def alike(blocks: list[Block]) -> list[Block]:
-    """Return blocks of one shape; smaller ones are filled up with zeros.
+    """Return blocks of the same shape; smaller blocks are extended with zeros.
 
-    Raises :class:`UnsupportedError` if they differ in more than their sizes.
+    The zeros extend heads, the columns of heads, and the MLP's hidden columns. Raises
+    :class:`UnsupportedError` if the blocks differ in anything else.
     """
     heads, head_dim = (max(getattr(block, name) for block in blocks) for name in _SIZES)
     ffn = max(len(block.weights.get("up.weight", ())) for block in blocks)

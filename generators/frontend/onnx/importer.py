@@ -1,11 +1,13 @@
 """Import of Transformer encoders from ONNX graphs, such as those of PyTorch's exporter.
 
-The modules ``recognized`` and ``nodes`` recognize the tensor that each node of a graph computes.
-The module ``match`` finds the blocks of a model description in these tensors. Before the first
-block and after the last block, a graph may have nodes that a model description cannot express. The
-host runs these nodes with ONNX Runtime or ONNX's reference implementation. Finally, the importer
-compares the model's outputs with the graph's outputs. If the argument ``quick`` of
-:func:`load_onnx` is true, large graphs are not compared.
+The import has four steps:
+
+- The modules ``recognized`` and ``nodes`` recognize the tensor that each node of a graph computes.
+- The module ``match`` finds the blocks of a model description in these tensors.
+- Before the first block and after the last block, a graph may have nodes that a model description
+  cannot express. The host runs these nodes with ONNX Runtime or ONNX's reference implementation.
+- The importer compares the model's outputs with the graph's outputs. If the argument ``quick`` of
+  :func:`load_onnx` is true, large graphs are not compared.
 """
 
 from collections.abc import Mapping, Sequence

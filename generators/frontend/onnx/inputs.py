@@ -43,8 +43,8 @@ class Place:
     def count(self) -> int:
         """Number of tokens of this input, if it has one element for each token.
 
-        Such inputs contain, for example, token numbers or a mask. For other inputs the number has
-        no meaning.
+        Inputs with one element for each token are, for example, token numbers or a mask. For other
+        inputs the number has no meaning.
         """
         return max(self.shape)
 

@@ -20,10 +20,10 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return the number of tokens with which to read a graph: ``FEW`` (3), or 0.
+    """Return the number of tokens with which to read the graph in a file: ``FEW`` (3), or 0.
 
-    The result is ``FEW`` if the graph in the file accepts any number of tokens, and 0 if the graph
-    fixes the number or cannot be read.
+    The result is ``FEW`` if the graph accepts any number of tokens. It is 0 if the graph fixes the
+    number or cannot be read.
     """
     try:
         read_graph(path, 0, lambda graph: graph)

@@ -1,4 +1,4 @@
-"""Elementwise functions of views, as tensors: activations, or layers with scaled weights."""
+"""Conversion of views with an elementwise function to tensors: activations, or scaled layers."""
 
 from dataclasses import dataclass, field, replace
 
@@ -26,7 +26,7 @@ _TOLERANCE = 2e-5 * np.maximum(1.0, np.abs(SAMPLES) / 9)
 
 @dataclass
 class Made:
-    """Cache of tensors that functions compute: one tensor for each function and source tensor."""
+    """Cache of tensors that elementwise functions compute, by function and source tensor."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
@@ -36,11 +36,12 @@ class Made:
     """Sources of these tensors, kept so that their identities are not reused."""
 
     def settled(self, view: View) -> View:
-        """Return a view without a function that has the same values, as elements of a new tensor.
+        """Return a view with the same values but without a function, as elements of a new tensor.
 
-        A view's function, if it has one, is not yet applied to its tensor. The new tensor is an
-        :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor whose
-        layer has scaled weights. A view without a function is returned unchanged.
+        A view has elements of a tensor, to which its function (if there is one) is to be applied.
+        The new tensor is an :class:`Activation` or, if the function multiplies by a constant, a
+        copy of the tensor whose layer has scaled weights. A view without a function is returned
+        unchanged.
 
         Raises :class:`UnsupportedError` if the function is neither a supported activation nor a
         multiplication by a constant, or if the tensor's layer has no weights to be scaled.

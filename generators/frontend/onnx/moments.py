@@ -1,8 +1,9 @@
 """LayerNorms in Keras' form: ``x * s + (beta - mean * s)``, with a scale ``s`` per element.
 
-``s`` is ``gamma / sqrt(variance + epsilon)``, with a ``gamma`` per column and a variance per token.
-A :class:`Spread` represents ``s``, ``x * s``, ``mean * s`` or the difference in parentheses. The
-sum of ``x * s`` and this difference is recognized as a :class:`Norm`.
+``x`` is the input, ``mean`` is the mean of each row, and ``beta`` is a constant per column. ``s``
+is ``gamma / sqrt(variance + epsilon)``, with a ``gamma`` per column and a variance per row. A
+:class:`Spread` represents ``s``, ``x * s``, ``mean * s`` or the difference in parentheses. The sum
+of ``x * s`` and this difference is recognized as a :class:`Norm`.
 """
 
 from dataclasses import replace
@@ -101,11 +102,11 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Add the constant ``number`` to a view of a :class:`Spread`, or subtract one from the other.
+    """Return a view of a :class:`Spread` plus or minus the constant ``number``.
 
     A :class:`Spread` is a LayerNorm's scale, or this scale times the input or the mean, plus a
-    constant ``beta``. The result is a view of another :class:`Spread`, whose ``beta`` includes
-    ``number``.
+    constant ``beta``. If the node subtracts, ``view`` and ``number`` are its operands in either
+    order. The result is a view of another :class:`Spread`, whose ``beta`` includes ``number``.
 
     Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if the view
     has no element of some column of its tensor.

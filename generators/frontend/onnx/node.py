@@ -90,10 +90,11 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return a view of ``tensor`` with the row indices that ``view`` has in its own tensor.
+    """Return a view of ``tensor`` whose rows have the same order as the rows of ``view``.
 
-    The rows of a view are along its last axis. If row r of ``view`` begins with an element of row i
-    of its tensor, row r of the result is row i of ``tensor``, with all columns.
+    A view has elements of a tensor; its rows are along the last axis. Suppose that row r of
+    ``view`` begins with an element of row i of its tensor. Then row r of the result is row i of
+    ``tensor``, with all columns.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -1,8 +1,8 @@
-"""Recognition of each value of a graph, and of the encoder that computes the output or a part.
+"""Recognition of each value of a graph, and of the encoder that the graph computes.
 
 The graph may have nodes before the first block and after the last block that a model description
-cannot express. Of all values that end a recognized encoder, the last is chosen, so that the host
-computes as few nodes as possible.
+cannot express. Several values of the graph may be the output of a recognized encoder. The last of
+these values is chosen, so that the host computes as few nodes as possible.
 """
 
 import contextlib

@@ -61,7 +61,7 @@ class Opaque(Tensor):
 
 @dataclass(eq=False, kw_only=True)
 class Of(Tensor):
-    """Base class of tensors that are computed from one other tensor, ``source``."""
+    """Base class of tensors that a node computes from a single other tensor, ``source``."""
 
     source: Tensor
 
@@ -321,8 +321,9 @@ class View:
         tensor row for each matrix row. The second array has the index of a tensor column for each
         matrix column.
 
-        Raises :class:`UnsupportedError` if a matrix row contains elements from several tensor rows,
-        or if the matrix rows do not all contain the same tensor columns in the same order.
+        Raises :class:`UnsupportedError` if a matrix row contains elements from several tensor rows.
+        The same error is raised unless all matrix rows contain the same tensor columns in the same
+        order.
         """
         flat = self.index.reshape(-1, self.index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
