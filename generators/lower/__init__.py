@@ -1,1 +1,1 @@
-"""Compiler: from a quantized model to instructions, with tiling, buffers and schedules."""
+"""Compiler from a quantized model to instructions: tiling, scratchpad buffers and schedules."""

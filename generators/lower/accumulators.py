@@ -29,7 +29,7 @@ class Accumulators:
         self._next = 0
 
     def take(self, rows: int) -> int:
-        """Allocate ``rows`` temporary rows after those of the last call; return the first row.
+        """Allocate ``rows`` temporary rows after those of the last call, and return the first one.
 
         If too few rows are left, allocation begins at row 0 again, and may overlap earlier rows.
         """
@@ -40,12 +40,12 @@ class Accumulators:
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
         """Return the first of ``rows`` accumulator rows that are reserved for the sums ``name``.
 
-        The first call for a name allocates the rows, and further calls return the same rows. The
-        first row is an even number.
+        The first call for a name allocates the rows, from an even row on. Further calls return the
+        same rows.
 
-        Sums with ``later`` true are computed after all sums with ``later`` false are requantized.
-        Rows for sums with ``later`` true are allocated from the last row down, the others from row
-        0 up. The two may overlap. Raises :class:`FitError` if there are too few rows.
+        Sums with ``later`` true are computed after all other sums are requantized, so both kinds
+        may share rows. Rows for ``later`` sums are allocated from the last row down, rows for other
+        sums from row 0 up. Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -63,8 +63,8 @@ class Accumulators:
     def height(self, m: int) -> int:
         """Return the number of rows that are multiplied at once in a product with ``m`` rows.
 
-        The ``m`` rows are cut into the fewest equal parts, each of at most half the accumulator
-        rows. The result is the number of rows of a part.
+        The ``m`` rows are cut into the fewest equal parts of at most half the accumulator rows. The
+        result is the number of rows of a part.
         """
         return even(m, min(m, self.depth // 2))
 

@@ -1,4 +1,4 @@
-"""The artefact of the compiler: programs, and the integer graph that they compute."""
+"""The compiler's result: programs, and the integer graph that they compute."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from celosia.generators.runtime.host import Host
 class Artefact(Host):
     """A compiled model: its programs, the data that a host needs, and its integer graph.
 
-    The fields with defaults describe the program of a model without a cache.
+    The fields from ``plan`` on are set only for encoders, which have no cache.
     """
 
     graph: IntegerGraph
@@ -34,26 +34,27 @@ class Artefact(Host):
     """Tiles of zeros that are left out of all weights."""
 
     def graph_at(self, bits: int) -> IntegerGraph:
-        """Return the graph with only the upper ``bits`` bits (8, 4 or 2) of each nested weight.
+        """Return the integer graph in which nested weights have only their upper ``bits`` bits.
 
-        A run may read each of these numbers of bits.
+        Nested weights are stored as bit planes, so that a run can read 8, 4 or 2 bits of each
+        weight.
         """
         return coarser(self.graph, bits)
 
     @property
     def written(self) -> list[Written]:
-        """List of the tensor parts that vector instructions write, in execution order."""
+        """Parts of tensors that vector instructions of the program ``encode`` write, in order."""
         return self.entries[ENCODE].written
 
     def least_bytes(
         self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
     ) -> int:
-        """Return the number of bytes that an inference must load: weights, parameters and input.
+        """Return the number of bytes that an inference must load from external memory.
 
-        The input has ``rows`` rows, by default the largest number. If ``again`` is true, the
-        weights and parameters that stay on the chip are not counted, because an earlier run has
-        loaded them. If weights are nested, only the upper ``bits`` bits of each weight (8, 4 or 2)
-        are read.
+        These are weights, parameters and the input, which has ``rows`` rows, by default the largest
+        number. If ``again`` is true, weights and parameters that stay on the chip are not counted,
+        because an earlier run has loaded them. Only the upper ``bits`` bits (8, 4 or 2) of each
+        nested weight are counted.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
@@ -64,16 +65,18 @@ class Artefact(Host):
 
     @property
     def macs_resident(self) -> int:
-        """Multiply-accumulates of one token's linear layers, without attention."""
+        """Number of multiply-accumulates of the linear layers for one token, without attention."""
         return sum(op.size for op in self.graph.ops if isinstance(op, Linear))
 
     def macs(self, position: int = 0, source: int = 0, *, rows: int | None = None) -> int:
         """Return the number of multiply-accumulates that the results of a run need.
 
-        These are the multiply-accumulates of linear layers and attention; those of padding are not
-        counted. An input of rows of numbers has ``rows`` rows, by default the largest number. For
-        a text, the run takes one token at a position. The token attends to itself, to the earlier
-        tokens that the cache holds, and to ``source`` tokens of a source text.
+        Linear layers and attention are counted, padding is not. For an encoder, the input has
+        ``rows`` rows, by default the largest number.
+
+        For a decoder, the run processes the token with index ``position`` in a text. The token
+        attends to itself, to the earlier tokens in the cache, and to ``source`` tokens of a source
+        text.
         """
         if not self.reads_tokens:
             return self.batch * self.graph.macs(self.length(rows))
@@ -83,9 +86,10 @@ class Artefact(Host):
         return int(self.macs_resident + model.layers * model.heads * seen * columns)
 
     def source_macs(self, source: int) -> int:
-        """Return the number of multiply-accumulates that encode a source of ``source`` tokens.
+        """Return the number of multiply-accumulates with which an encoder reads ``source`` tokens.
 
-        Those of padding are not counted. The result is 0 if the model has no encoder.
+        It is the encoder of an encoder-decoder. Padding is not counted. The result is 0 for a model
+        without an encoder.
         """
         encoder, model = self.graph.source, self.graph.description
         ops = () if encoder is None else encoder.ops

@@ -1,8 +1,8 @@
 """Assembly of a model's programs: addresses of buffers, program words and predicted cycles.
 
-An :class:`Assembly` has the instructions of all programs of a model. If its buffers get scratchpad
-addresses, it becomes a :class:`Trial`: program words and their predicted cycles. The compiler
-compares several trials and keeps the fastest.
+An :class:`Assembly` has the instructions of all programs of a model. With scratchpad addresses for
+the buffers, it becomes a :class:`Trial`: program words and their predicted cycles. The compiler
+compares several trials and chooses the fastest.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,23 +39,27 @@ class Routine:
 
 
 def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
-    """Return the program of an entry point, and those that read fewer bits of nested weights.
+    """Return a dictionary from entry name to program, for the entry point ``name``.
 
-    ``make(planes)`` returns the program that reads the upper ``planes`` bit planes of each weight.
-    If ``nested`` is false, there is one program.
+    Nested weights are stored as bit planes. If ``nested`` is true, there is one program for each
+    number of bits (8, 4, 2) that can be read of a weight; otherwise one program. ``make(planes)``
+    returns the program that reads the upper ``planes`` planes.
     """
     widths = BITS if nested else BITS[:1]
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
 
 
 def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
-    """Return the registers that the host writes before each program, by name without bits."""
+    """Return the registers that the host writes before each program, by entry name.
+
+    Programs that differ only in the bits that they read of each weight share a name.
+    """
     return {name.partition(".")[0]: routine.call for name, routine in programs.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly(Generic[Source]):
-    """A model's programs, one for each entry point; their buffers have no addresses yet."""
+    """A model's programs, one for each entry point, with buffers that have no addresses yet."""
 
     source: Source
     """The plan from which the instructions were made."""
@@ -74,7 +78,11 @@ class Assembly(Generic[Source]):
     """True if loops that the registers cannot encode are unrolled, false if they are refused."""
 
     def words(self, nodes: Sequence[Node], addresses: Mapping[str, int]) -> list[int]:
-        """Return the words of instructions; raise :class:`FitError` if a loop cannot be encoded."""
+        """Return the program words of ``nodes``: instructions with buffers at ``addresses``.
+
+        Raises :class:`FitError` if a loop cannot be encoded, because its iterations differ too
+        much.
+        """
         name, config = self.memory.name, self.memory.config
         made = program_words(nodes, addresses, config)
         if made is None and self.unrolls:
@@ -122,7 +130,7 @@ class Assembly(Generic[Source]):
 
 @dataclass(frozen=True)
 class Trial(Generic[Source]):
-    """Programs with buffer addresses and predicted cycles, as a candidate in a search."""
+    """A candidate in a search: programs with buffer addresses and predicted cycles."""
 
     assembly: Assembly[Source]
     addresses: Mapping[str, int]
@@ -138,16 +146,19 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The plan of the programs: an encoder's ``Placed`` or a decoder's ``Plan``."""
+        """The plan that gave these programs: an encoder's ``Placed`` or a decoder's ``Plan``."""
         return self.assembly.source
 
 
 def settle(best: Trial[Source]) -> Trial[Source]:
     """Return the fastest trial that is found by moving buffers to other scratchpad banks.
 
-    The search begins with the trial ``best``. Each round takes the simultaneous reads of one bank
-    from the predicted timeline of the best trial, and chooses addresses that avoid them. The search
-    ends after :data:`REBANKS` rounds, or at the first round that makes no faster program.
+    A trial is the programs with buffer addresses and predicted cycles. The search begins with the
+    trial ``best``. In each round, the predicted timeline of the best trial shows which buffers are
+    read at the same time. The round chooses addresses in different banks for them.
+
+    The search ends after :data:`REBANKS` rounds, or at the first round that makes no faster
+    program.
     """
     assembly, memory = best.assembly, best.assembly.memory
     fixed = memory.config, assembly.held
@@ -174,10 +185,14 @@ def first_fit(
 ) -> Result | None:
     """Return ``make(choices)`` for the first choices with which a model fits, or None if none fit.
 
-    ``series`` is a list of lists of choices (settings of one attempt), tried in order. If choices
-    do not fit, ``make`` raises :class:`FitError`. If ``ends(choices, error)`` is true for this
-    error, all smaller choices (``is_smaller``) in the rest of the same list are skipped. ``known``
-    are choices that do not fit; smaller ones are skipped in all lists.
+    Choices are the compiler's settings for one attempt. ``series`` is a list of lists of choices,
+    which are tried in order. If choices do not fit, ``make`` raises :class:`FitError`.
+
+    Some smaller choices (``is_smaller``) are skipped:
+
+    - If ``ends(choices, error)`` is true after such an error, choices smaller than these are
+      skipped in the rest of their list.
+    - Choices smaller than any of ``known`` are skipped in all lists.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -200,9 +215,9 @@ def fastest(
 ) -> Trial[Source]:
     """Call ``make`` for each of ``choices``, and return the trial with the lowest ``cost``.
 
-    If none costs less than the trial ``best``, the result is ``best``. ``make`` raises
-    :class:`FitError` for choices that do not fit. If no choices fit and ``best`` is None, the first
-    of these errors is raised.
+    A trial is the programs with buffer addresses and predicted cycles. If no new trial costs less
+    than the trial ``best``, the result is ``best``. ``make`` raises :class:`FitError` for choices
+    that do not fit. If no choices fit and ``best`` is None, the first of these errors is raised.
     """
     errors = list[FitError]()
     for each in choices:
@@ -221,9 +236,9 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``words`` is the number of words of all programs. If ``least`` is true, ``words`` is a lower
-    bound that omits the SET instructions of loops. In this case no other size of loads makes the
-    programs fit, and the error's ``hopeless`` is true.
+    ``words`` is the number of words of all programs. If ``least`` is true, it is a lower bound,
+    without the SET instructions of loops. Then other sizes of loads cannot make the programs fit,
+    and the error's ``hopeless`` is true.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -236,7 +251,10 @@ def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
 
 
 def fewest_words(programs: Mapping[str, Routine]) -> int:
-    """Return a lower bound of the total number of words of several programs."""
+    """Return a lower bound of the total number of words of several programs.
+
+    The SET instructions of loops are not counted.
+    """
     return sum(least_words(routine.nodes) for routine in programs.values())
 
 
@@ -248,12 +266,13 @@ def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]
 def check_programs(
     memory: Memory, least: int, used: dict[str, Use], lasting: Iterable[str]
 ) -> None:
-    """Check that programs fit, and set the lifetimes of the buffers named ``lasting``.
+    """Check that programs fit, and extend the lifetimes of the buffers named ``lasting``.
 
-    ``used`` has all buffers' lifetimes. Those of ``lasting``, whose contents stay from run to run,
-    become the whole program. ``least`` is a lower bound of the programs' words
-    (:func:`fewest_words`). Raises :class:`FitError` if the programs are too long, or if weight
-    slots are too few.
+    ``used`` has the lifetime of each buffer. Buffers of ``lasting`` keep their contents from run to
+    run, so their lifetime becomes the whole program. ``least`` is a lower bound of the programs'
+    words (:func:`fewest_words`).
+
+    Raises :class:`FitError` if the programs are too long, or if weight slots are too few.
     """
     check_words(memory, least, least=True)
     for name in lasting:

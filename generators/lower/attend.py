@@ -1,4 +1,4 @@
-"""Attention of all texts that a decoder's run processes.
+"""Instructions of attention, for all texts that a run of a decoder processes.
 
 The instructions compute queries, keys and values, the probabilities, and the contexts (sums of
 values weighted by probabilities). The output projection is not included.
@@ -39,16 +39,13 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     """Add the instructions of an attention ``op`` for all texts of a run.
 
     The instructions compute queries, keys and values from normalized rows, then probabilities, and
-    then contexts (the sums of values weighted by probabilities). The output projection is not
-    included.
+    then contexts (sums of values weighted by probabilities). The output projection is not included.
+    If the cache stores inputs of the attention, the keys and values of all tokens are computed from
+    these inputs.
 
-    ``waiting`` is a list of pairs, one for each linear layer that computes queries, keys or values.
-    A pair has the layer, and the list of rowwise operations that follow it. A cross-attention has
-    only the pair of the queries, because an earlier run has computed the keys and values from the
-    source text.
-
-    If the cache stores inputs of the attention instead of keys and values, the instructions compute
-    the keys and values of all tokens from these inputs.
+    ``waiting`` has a pair for each projection to queries, keys or values: the linear layer, and the
+    list of rowwise operations after it. A cross-attention has only the pair of the queries, because
+    an earlier run has computed keys and values from the source text.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

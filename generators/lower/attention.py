@@ -1,7 +1,7 @@
-"""Records of an attention: rows, operands and places of results; the order of its steps.
+"""Classes that describe an attention: rows, operands, addresses of results, order of steps.
 
-Queries are rows of one run. Keys and values are rows of the same run, or a cache has kept them: the
-records say where they are, and to which keys each row attends.
+Queries are rows of one run. Keys and values are rows of the same run, or are in a cache. The
+classes have their addresses, and the keys to which each row attends.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,10 +24,10 @@ Steps = list[Callable[[], Iterator[Draft]]]
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
     """Return the steps of ``probabilities`` and ``contexts`` in one list.
 
-    They are interleaved so that products run during softmaxes: probabilities 0, probabilities 1,
-    contexts 0, probabilities 2, contexts 1, and so on. Step i of ``probabilities`` computes scores
-    and their softmax. Step i of ``contexts`` multiplies values by results of ``probabilities`` up
-    to step i.
+    Step i of ``probabilities`` computes scores and their softmax. Step i of ``contexts`` multiplies
+    values by probabilities of the steps 0 to i. The steps are interleaved so that products run
+    during softmaxes: probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and
+    so on.
     """
     order: list[T] = [*probabilities[:1]]
     for ahead, behind in zip_longest(probabilities[1:], contexts):
@@ -37,7 +37,10 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a head's queries, or one row of each of several heads that share keys."""
+    """Query rows of one product: rows of one head, or one row of each of several heads.
+
+    Several heads share their keys.
+    """
 
     head: int
     """The head, or the first of several heads."""
@@ -54,18 +57,18 @@ class Rows:
 
     @property
     def part(self) -> Part:
-        """First and count of the rows of queries."""
+        """The rows of the queries, as a pair (first row, number of rows)."""
         return self.first, self.count
 
     @property
     def total(self) -> int:
-        """Number of rows of scores."""
+        """Number of rows of scores: rows of queries times heads."""
         return self.count * self.heads
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """Rows of one or more heads that one softmax takes."""
+    """A softmax instruction, with the rows of scores that it processes, of one or more heads."""
 
     rows: Sequence[Rows]
     flags: tuple[str, ...] = ()
@@ -74,7 +77,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Step:
-    """The schedule of some heads' probabilities."""
+    """The order of the instructions that compute the probabilities of some heads."""
 
     order: Sequence[Rows | Softmax | Callable[[], None]]
     """Rows whose scores are multiplied, softmaxes of these scores, and functions that add other
@@ -85,7 +88,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Attended:
-    """The keys or the values of all key heads."""
+    """Location of the keys, or of the values, of all key heads.
+
+    It is rows in the scratchpad, or weight slots (array storage for one weight tile each).
+    """
 
     name: str
     """``keys`` or ``values``."""

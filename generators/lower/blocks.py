@@ -2,9 +2,11 @@
 
 A scratchpad access must stay inside a bank (``celosia.sim.admission``), so a row must not be in two
 banks. A tensor that is normalized, or that is loaded or stored as a whole, is cut into blocks of
-rows. Any other tensor is cut into blocks of columns. If an attention reads the tensor, the width of
-these blocks is a multiple of a head's columns. If a product reads or writes it, the width is a
-multiple of a tile's columns where possible.
+rows. Any other tensor is cut into blocks of columns.
+
+If an attention reads the tensor, the width of these blocks is a multiple of a head's columns. If a
+product reads or writes it, the width is a multiple of a tile's columns, unless such blocks are too
+large.
 """
 
 import itertools
@@ -67,8 +69,8 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 def turn(index: int, count: int) -> int:
     """Return the number (0, 1 or 2) of the buffer that holds part ``index`` of ``count`` parts.
 
-    Parts alternate between buffers 0 and 1. After the last part, part 0 follows in another buffer:
-    if ``count`` is odd, the last part is in buffer 2, not 0.
+    Parts alternate between buffers 0 and 1. If ``count`` is odd, the last part is in buffer 2, so
+    that the next round's part 0 can use buffer 0.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
@@ -175,9 +177,9 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns of at most ``most`` bytes.
 
     A tensor of at most ``most`` bytes is one block. A larger tensor is cut into the fewest equal
-    blocks. Their width is a multiple of a unit: the first number of columns in ``units`` that has
-    at most ``most`` bytes. If every unit has more bytes, the width is the last unit, and blocks are
-    larger than ``most`` bytes.
+    blocks. ``units`` are numbers of columns, in order of preference. The width of a block is a
+    multiple of the first unit that has at most ``most`` bytes. If every unit has more bytes, a
+    block is one last unit wide.
     """
     step = tensor.columns
     if tensor.bytes > most:

@@ -53,10 +53,10 @@ class Cached:
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Add instructions that store the attention's inputs for the new tokens in the cache.
+        """Add instructions that store the new tokens' inputs of an attention in the cache.
 
         The inputs are the rows from which keys and values are computed. The cache holds them
-        instead of keys and values, and each run computes the keys and values of all tokens anew.
+        instead of keys and values, and each run computes the keys and values of all tokens again.
         """
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
@@ -75,11 +75,11 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Add loads after a loop over layers; no instruction reads the loaded keys and values.
+        """Add loads of keys and values after a loop over layers; no instruction reads them.
 
-        Each iteration of the loop stores new keys and values, and loads the next layer's cache. The
-        last layer has no next layer, so the added loads follow its stores. Instructions after the
-        loop then wait like those in an iteration.
+        In the loop, the stores of a layer's new keys and values are followed by loads of the next
+        layer's cache. The last layer's stores are followed by these loads instead. So instructions
+        after the loop wait in the same way as instructions in the loop.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -94,8 +94,9 @@ class Cached:
     def target(self, name: str) -> View:
         """Return the scratchpad view to which instructions write the new tokens' rows of ``name``.
 
-        ``name`` is ``keys``, ``values`` or ``inputs``. If the cache is in weight slots, keys
-        and values are first written to this view, and then appended to the slots.
+        A view is an address and a row stride. ``name`` is ``keys``, ``values`` or ``inputs``. If
+        the cache is in weight slots, keys and values are first written to this view, and then
+        appended to the slots.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -107,9 +108,10 @@ class Cached:
         return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
     def rows(self, name: str) -> View:
-        """Return the rows of ``keys``, ``values`` or ``inputs`` in the scratchpad, one a token.
+        """Return the scratchpad view of ``keys``, ``values`` or ``inputs``, one row for each token.
 
-        They are those of one layer if they are in external memory, or if they are made anew.
+        A view is an address and a row stride. If keys and values are in external memory, or if each
+        run computes them from inputs, all layers use the same rows for them.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
@@ -133,7 +135,11 @@ class Cached:
             self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
-        """Append new values, as rows, to the values in weight slots."""
+        """Add instructions that write new tokens' values into weight slots, each value as a row.
+
+        A weight slot is storage in the array for one weight tile. If values are not in slots,
+        nothing is added.
+        """
         flags = self.block | {"append"} | ({"pair"} if self.paired else set())
         tiles, width = parts(self.model.head_dim, self.config.array.cols), self.model.head_dim
         slots = (
@@ -147,10 +153,11 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return the ``keys`` or the ``values`` of all heads, of ``width`` columns each.
+        """Return the location of the ``keys`` or the ``values`` of all heads.
 
-        They are in weight slots, one for each tile column, or rows in the scratchpad. If a slot
-        packs two tile columns, flags of the instruction that reads the slot select one of them.
+        A head has ``width`` columns. The location is weight slots, one for each tile column, or
+        rows in the scratchpad. If a slot packs two tile columns, flags of the instruction that
+        reads the slot select one of them.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

@@ -21,9 +21,10 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
-    """Raise an error if a configuration cannot run an encoder, whichever tiling is chosen.
+    """Raise an error if a configuration cannot run an encoder with any tiling.
 
-    The error is :class:`InputError`, or :class:`FitError` if other configuration fields may help.
+    The error is :class:`FitError` if other configuration fields may help, and :class:`InputError`
+    if not.
     """
     _check_graphs([quantized], config, quantized.description.sequence)
     check_factors(quantized, config, 0)
@@ -33,11 +34,13 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
     """Raise an error if a configuration cannot run a decoder with a cache of keys and values.
 
-    The configuration must have the decoder's units, 8-bit operands, and the formats of keys and
-    values. Its limits must allow the longest sum of products and the longest row of a norm or
-    softmax. The bytes of a row must be a multiple of the scratchpad's alignment. The decoder must
-    allow the kind of ``cache`` and its number of tokens. ``rows``, the largest number of tokens in
-    a run, must be in the supported range.
+    These conditions are checked:
+
+    - The configuration has the decoder's units, 8-bit operands, and the formats of keys and values.
+    - Its limits allow the longest sum of products, and the longest row of a norm or softmax.
+    - The bytes of a row are a multiple of the scratchpad's alignment.
+    - The decoder allows the kind of ``cache`` and its number of tokens.
+    - ``rows``, the largest number of tokens in a run, is in the supported range.
 
     The error is :class:`FitError` if other configuration fields may help, and :class:`InputError`
     if not.
@@ -69,7 +72,8 @@ def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
     """Raise :class:`InputError` if a run cannot process ``texts`` texts at once.
 
     The number must be in the supported range. Several texts are not possible for an
-    encoder-decoder, or if each run computes the keys and values of all tokens anew.
+    encoder-decoder. They are not possible either if each run computes the keys and values of all
+    tokens again.
     """
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")
@@ -141,7 +145,8 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 def value_block(model: TextDescription, config: Config) -> int:
     """Return the number of columns of an attention's values that share one exponent.
 
-    The columns are in one row of a weight slot.
+    It is twice the number of columns of a head, or of the array if a head has more columns. A
+    weight slot stores these columns in one row, two values in a byte.
     """
     return 2 * min(config.array.cols, model.head_dim)
 
@@ -163,9 +168,10 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
 
     A deferred norm or softmax stores a factor of each row (such as 1 / sum). The matrix product
     that reads the row multiplies by the factor. The configuration field ``row_factors`` is the
-    number of factors that the machine can store. A run of ``texts`` texts needs one factor for each
-    text, and one for each head of each text. If ``row_factors`` is not 0, all norms and softmaxes
-    must be deferred.
+    number of factors that the machine can store.
+
+    A run of ``texts`` texts needs one factor for each text, and one for each head of each text. If
+    ``row_factors`` is not 0, all norms and softmaxes must be deferred.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]

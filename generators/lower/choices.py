@@ -63,8 +63,8 @@ class Choices:
         """Return whether loads and blocks are at most as large as with the choices ``other``.
 
         ``blob_bytes`` is the size of one load, and ``block_bytes`` that of one block of a tensor.
-        If the choices differ in loops or in ``compact``, the result is False. If ``compact`` is not
-        0, zero tiles are left out if this saves at least ``compact`` cycles per added program word.
+        The result is False if the choices differ in loops, or in ``compact``, the rule by which
+        tiles of zeros are left out.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
@@ -85,7 +85,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Way:
-    """The memories that hold a decoder's data, and the most prompt tokens of a run (a chunk)."""
+    """The memories of a decoder's data, and the most prompt tokens of a run (a chunk)."""
 
     rows: int
     """Most tokens of a chunk."""

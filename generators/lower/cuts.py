@@ -1,4 +1,4 @@
-"""Record of the parts into which a decoder's operations are divided."""
+"""Division of a decoder's operations into parts that are computed one after another."""
 
 import math
 from dataclasses import dataclass
@@ -95,7 +95,10 @@ class Cuts:
 
 
 def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
-    """Return the division of a decoder's operations into parts, for runs of ``texts`` texts."""
+    """Return the division of a decoder's operations into parts.
+
+    A step of the decoder processes one token of each of ``texts`` texts.
+    """
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes
     resident = config.array.weight_depth > RING_SLOTS

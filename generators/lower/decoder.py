@@ -1,6 +1,6 @@
 """Instructions of a decoder's run, for one token or for a chunk of a prompt.
 
-A token is a row of each tensor. A program is compiled for a fixed largest number of tokens.
+Each token is a row of every tensor. A program is compiled for a fixed largest number of tokens.
 """
 
 from collections.abc import Sequence
@@ -44,15 +44,15 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Add instructions that load or copy the cosines and sines for a run's rotary positions.
+        """Add instructions that load or copy the cosines and sines of a run's rotary positions.
 
         If the scratchpad does not keep the cosines and sines of all positions, those of the run are
-        loaded from external memory. These loads precede the instructions of all layers, so that all
-        layers wait in the same way and can be iterations of a loop.
+        loaded from external memory. The loads precede all layers, so that layers wait in the same
+        way and can be iterations of a loop.
 
-        If the scratchpad keeps all cosines and sines, nothing is loaded. If the run has several
-        texts, or if some layers do not rotate, the run's cosines and sines are copied to the rows
-        that instructions read.
+        If the scratchpad keeps them, nothing is loaded. If the run has several texts, or if some
+        layers do not rotate, the run's cosines and sines are copied to the rows that instructions
+        read.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -64,14 +64,12 @@ class Layers(Instructions):
     ) -> None:
         """Add the instruction that looks up a token's embedding.
 
-        Register ``word`` holds the byte offset of the token's row in the vocabulary. The
-        instruction writes its result to row number ``row`` of the tensor that begins at address
-        ``first``.
+        Register ``word`` has the byte offset of the token's row in the vocabulary. The result is
+        row number ``row`` of the tensor that begins at address ``first``.
 
         If the model has learned positions, the instruction also adds the embedding of the token's
-        position. Register ``place`` holds the byte offset of a row in the table of positions: the
-        row of the first token that the run looks up for this text. The instruction adds the row
-        that is ``behind`` rows after that row.
+        position. Register ``place`` has the byte offset of the first token's row in the table of
+        positions. The token's row is ``behind`` rows after that row.
 
         If the tables do not stay in the scratchpad, loads of these rows are added first.
         """
@@ -105,15 +103,14 @@ class Layers(Instructions):
         return place
 
     def layers(self) -> None:
-        """Add the instructions of all layers, and before them the norm of the first layer's input.
+        """Add the norm of the first layer's input, and the instructions of all layers.
 
-        The layers become the iterations of a loop in two cases: if weights stay on the chip, or if
-        requantization parameters are streamed from external memory like weights. Otherwise the
-        instructions of all layers follow each other without a loop.
+        The layers are iterations of a loop if weights stay on the chip, or if requantization
+        parameters are streamed from external memory. Otherwise there is no loop.
 
-        The instructions of a layer end with the norm of the next layer's input, or of the output
-        head's input. In the program of an encoder-decoder's encoder, the layers are followed by
-        instructions that compute the keys and values for all layers of the decoder.
+        A layer ends with the norm of the next layer's input, or of the output head's input. In the
+        encoder of an encoder-decoder, instructions follow that compute the keys and values for all
+        layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
@@ -142,18 +139,23 @@ class Layers(Instructions):
         self._nodes += repeat(bodies, 1)
 
     def lower_rowwise(self, step: Step) -> None:
-        """Add norms or conversions of the residual stream."""
+        """Add the instructions of norms or conversions of the residual stream."""
         for op in (step.op, *step.behind):
             self.norm(op)
 
     def lower_attention(self, step: Step) -> None:
-        """Add an attention, and the products that make its queries, keys and values."""
+        """Add the instructions of an attention and of its query, key and value projections."""
         assert isinstance(step.op, Attention)
         attend(self, step.op, self._waiting)
         self._waiting = []
 
     def lower_linear(self, step: Step) -> None:
-        """Add a product and the hidden layer before it, or let the product wait for its reader."""
+        """Add the instructions of a linear layer, or postpone them to the layer's reader.
+
+        Layers that compute queries, keys, values or an MLP's hidden layer are postponed. If heads
+        are normalized, only the part after the norm is postponed. A layer that adds its result to
+        the residual stream is added at once, after the postponed layers that compute its input.
+        """
         assert isinstance(step.op, Linear)
         if not step.op.residual:
             heads = bool(step.behind) and isinstance(step.behind[0], Norm)
@@ -239,9 +241,9 @@ class Layers(Instructions):
         """Add the output head, which computes the vocabulary's scores for one token of a run.
 
         If the run processes a chunk of a prompt, the token is the chunk's last one. If the run
-        processes one token of each of several texts, the token is that of text ``text``. If
-        requantization parameters are streamed from external memory, the scores are written there.
-        If not, they are written to the buffer ``logits``.
+        processes one token of each of several texts, the token is that of text ``text``. The scores
+        are written to the scratchpad buffer ``logits``. If requantization parameters are streamed
+        from external memory, the scores are written to external memory instead.
         """
         passing, cols, bodies = self.plan.way.passing, self.config.array.cols, list[list[Node]]()
         parts = self.plan.head_parts if passing else self._head_parts()

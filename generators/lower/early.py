@@ -33,15 +33,14 @@ def check_memory(
     options: Quantization,
     memory_bytes: int | None = None,
 ) -> None:
-    """Refuse a large model whose weights alone exceed external memory.
+    """Raise :class:`InputError` if a large model's weights alone exceed external memory.
 
-    ``memory_bytes`` is the size of a board's memory; if it is None, the limit is the number of
-    bytes that ``mem_addr_width`` address bits reach. Some models are not checked here but by the
-    compiler: models whose weights stay on the chip, models with whole tiles of zeros, and models
-    that are calibrated in seconds.
+    ``memory_bytes`` is the size of a board's memory. If it is None, the limit is the number of
+    bytes that ``mem_addr_width`` address bits reach. The error names a remedy: a larger address
+    range, a weight format with which the weights fit, or a smaller model.
 
-    Raises :class:`InputError` with a remedy: a larger address range, a weight format with which the
-    weights fit, or a smaller model.
+    Some models are not checked here but by the compiler: models whose weights stay on the chip,
+    models with whole tiles of zeros, and models that are calibrated in seconds.
     """
     attentions = (n for n in builder.network(model).nodes if isinstance(n, network.Attention))
     caches = any(node.key.home is network.Home.CACHE for node in attentions)
@@ -96,11 +95,11 @@ def check_units(
 
 
 def check_rows(model: ModelDescription, config: Config) -> None:
-    """Refuse a large encoder if it attends to more tokens than a configuration allows.
+    """Raise :class:`InputError` if a large encoder attends to more tokens than a machine allows.
 
     The configuration limits the number of scores in a row (``max_row``) and of products in a sum
-    (``max_k``). Encoders with few scores are not checked here but by the compiler. Raises
-    :class:`InputError` with the configuration fields to set, or the most tokens that fit.
+    (``max_k``). The error names the configuration fields to set, or the most tokens that fit.
+    Encoders with fewer than :data:`MANY` scores are not checked here but by the compiler.
     """
     if model.layers * model.heads * model.sequence**2 < MANY:
         return
@@ -135,18 +134,16 @@ def check_layers(
 ) -> None:
     """Raise :class:`InputError` if a large model does not fit a configuration.
 
-    The function ``quantize`` quantizes the model with only its first :data:`LAYERS` layers, and
-    returns the graph. The function ``compile`` compiles a graph, and raises :class:`FitError` if
-    the graph does not fit.
+    The function ``quantize`` quantizes the model with only its first :data:`LAYERS` layers. The
+    function ``compile`` compiles a graph, and raises :class:`FitError` if it does not fit.
 
     If all layers are alike, the last quantized layer is repeated, so that the compiled graph has
     all layers. Otherwise the compiled graph has only the first layers. If these do not fit, the
-    whole model does not fit either, because its program is at least as long and needs at least as
-    much memory.
+    whole model does not fit either, because it has a longer program and needs more memory.
 
-    The error names changes of the configuration with which the compiled graph fits. A model with
-    fewer than :data:`MANY` weights, or with at most :data:`LAYERS` layers, is not checked here but
-    by the compiler.
+    The error names configuration changes with which the compiled graph fits. A model with fewer
+    than :data:`MANY` weights, or with at most :data:`LAYERS` layers, is not checked here but by the
+    compiler.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

@@ -51,9 +51,9 @@ def compile_model(
     """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
     ``calibration_inputs`` is a list of inputs, or one array of inputs. The compiler searches for
-    the fastest tiling (``celosia.generators.lower.schedule``), unless ``options.search`` is false.
-    ``progress`` is called with the number of steps done and the number of all steps. At first a
-    step is the calibration with one input; afterwards it is the quantization of one operation.
+    the fastest tiling, unless ``options.search`` is false. ``progress`` is called with the number
+    of steps done and the number of all steps. A step is first the calibration with one input, and
+    later the quantization of one operation.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message names

@@ -83,8 +83,8 @@ def assembly(
 ) -> Assembly[Placed]:
     """Return an encoder's programs, and the runs whose predicted cycles the search compares.
 
-    If ``layers`` is given, the programs have only that number of layers. In this case there are no
-    programs that read fewer bits of nested weights.
+    A run is one execution of a program. If ``layers`` is given, the programs have only that number
+    of layers. In this case there are no programs that read fewer bits of nested weights.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

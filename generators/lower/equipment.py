@@ -39,8 +39,9 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 def paired(config: Config, decoder: Decoder) -> Config:
     """Return a configuration whose weight slots pack two elements of keys or values in a byte.
 
-    The configuration is returned unchanged if the decoder's keys and values have 8 bits or are not
-    in weight slots, or if slots are packed already.
+    A weight slot is storage in the array for one weight tile. The configuration is returned
+    unchanged if the decoder's keys and values have 8 bits or are not in weight slots, or if slots
+    are packed already.
     """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:

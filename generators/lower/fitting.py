@@ -21,8 +21,8 @@ MOST_TRIES = 24
 class Stage(IntEnum):
     """Numbered reasons why a program does not fit a configuration.
 
-    If no program of an encoder fits, the compiler reports an attempt whose reason has the largest
-    number.
+    If no program of an encoder fits, the compiler reports the attempt that came closest: the one
+    whose reason has the largest number.
     """
 
     LACKING = 0
@@ -38,11 +38,10 @@ class Stage(IntEnum):
 class FitError(InputError):
     """A model does not fit a memory or a unit of the configuration.
 
-    Each of the ``remedies`` is a dictionary from names of configuration fields to the smallest
-    values that may suffice. Any one remedy may be enough. ``excess`` is the size that the model
-    needs in the memory that is too small. Its unit is bytes for the scratchpad and external memory,
-    words for the program memory, and slots for weight slots (storage in the array for one weight
-    tile each).
+    The ``remedies`` are alternatives: dictionaries from names of configuration fields to the
+    smallest values that may suffice. ``excess`` is the size that the model needs in the memory that
+    is too small. Its unit is bytes for the scratchpad and external memory, words for the program
+    memory, and slots for weight slots (array storage for one weight tile each).
 
     ``hopeless`` is true if loads of other sizes or at other points of the program cannot help: the
     tensors alone do not fit the scratchpad, or the program is too long.
@@ -97,12 +96,16 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
     """Return a clause for a message: the configuration changes with which the model compiles.
 
-    Changes are found by compiling the model for larger configurations. The first round tries the
-    remedies of ``error``. If a change fails with an error, the next round tries the change together
-    with each remedy of that error. The search ends after the first round with a success, and the
-    clause names the successful changes of this round. If no change helps, the clause states the
-    number of configurations tried. ``progress`` is called with the number of started tries and the
-    largest possible number of tries.
+    Changes are found by compiling the model for larger configurations, in rounds:
+
+    - The first round tries the remedies of ``error``.
+    - If a change fails with an error, the next round tries the change together with each remedy of
+      that error.
+    - The search ends after the first round with a success. The clause names all successful changes
+      of this round.
+
+    If no change helps, the clause states the number of configurations tried. ``progress`` is called
+    with the number of started tries and the largest possible number of tries.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

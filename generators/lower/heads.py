@@ -1,4 +1,4 @@
-"""Instructions of an attention's heads, from queries to contexts, for any layout of operands."""
+"""Instructions that compute an attention's heads, for any memory layout of the operands."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from celosia.generators.program.layout import aligned
 class Heads:
     """Makes the instructions of an attention's heads.
 
-    A subclass chooses the layout, and the rows that are processed together.
+    A subclass chooses the memory layout of the operands, and the rows that are processed together.
     """
 
     def __init__(self, rules: Rules, op: Attention, layout: Layout):
@@ -32,14 +32,18 @@ class Heads:
         self.counted = len(layout.values.blocks.row_marks) == 1
 
     def stride(self, part: Part) -> int:
-        """Return the bytes from row to row of probabilities, and half of those of scores."""
+        """Return the row stride of probabilities (bytes), which is half the row stride of scores.
+
+        ``part`` is the pair (first, count) of the rows.
+        """
         return aligned(self.layout.spans[part].columns, self.config)
 
     def steps(self, heads: Sequence[int]) -> tuple[Steps, Steps]:
-        """Return functions that make each step's probabilities, and those that make its contexts.
+        """Return two lists of functions, for the probabilities and for the contexts of each step.
 
-        A step is the rows of one or more ``heads`` whose scores one softmax takes. All heads of a
-        sequence precede those of the next one.
+        A step is the rows of one or more ``heads`` whose scores one softmax takes. A context is the
+        sum of values weighted by probabilities. If a run has several sequences, the steps of a
+        sequence (all heads) precede the steps of the next sequence.
         """
         m, size = self.layout.m, self.layout.together
         units = [(head, *part) for head in heads for part in self.layout.spans]
@@ -60,10 +64,12 @@ class Heads:
     def probabilities(
         self, step: Step, following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
-        """Yield the scores and the softmaxes of a step's rows.
+        """Yield the instructions that compute the scores of a step's rows, and their softmaxes.
 
-        Before a softmax, the values of this step and keys of the ``following`` one are gathered. If
-        ``begins`` is true, no earlier step has gathered the keys of this one.
+        Keys or values that are not adjacent are first gathered: copied to adjacent rows. Before a
+        softmax, the values of this step and the keys of the next step (``following``) are gathered.
+        If ``begins`` is true, this step's keys are gathered first, because no earlier step has
+        gathered them.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)
@@ -92,7 +98,11 @@ class Heads:
                         each()
 
     def scores(self, rows: Rows, sums: View, columns: Part) -> Iterator[Draft]:
-        """Yield the products of queries and the keys of some columns (first, count) of scores."""
+        """Yield the instructions that multiply queries by keys, for some columns of the scores.
+
+        A column has the scores of one key. ``columns`` (first, count) are the columns, and ``sums``
+        is the view (address and stride) of their accumulators.
+        """
         layout, op, m = self.layout, self.op, self._m([rows])
         first, width = layout.queries[rows.head]
         query = layout.query.view(layout.row + rows.first, first)
@@ -112,7 +122,11 @@ class Heads:
                 yield product(query, keys, target, m, width, n, *flags, *half, **zeros)
 
     def requantized(self, step: Sequence[Rows], sums: View, columns: Part) -> Draft:
-        """Return the drain of columns (first, count) of scores, if no softmax reads their sums."""
+        """Return the DRAIN instruction that writes some columns of scores to the scratchpad.
+
+        It is used if the softmax does not read the scores' sums in the accumulators. ``columns`` is
+        the pair (first, count), and ``sums`` the view of the sums.
+        """
         head = next(start for start, count in self.runs if step[0].head < start + count)
         work = self._work(
             "scores", step, sums, columns, self._word(f"{self.op.prefix}.scores", head)
@@ -120,7 +134,11 @@ class Heads:
         return work.requantize(Opcode.DRAIN, "wide_out", "per_tensor")
 
     def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
-        """Return the softmax of rows of scores: of ``sums``, or of scores in the scratchpad."""
+        """Return the SOFTMAX instruction for a step's rows of scores.
+
+        ``sums`` is the view of the scores in the accumulators. If it is None, the instruction reads
+        scores in the scratchpad.
+        """
         op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
         span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
         if sums is None:
@@ -140,7 +158,12 @@ class Heads:
         )
 
     def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
-        """Yield the contexts of a step's rows, drained together if possible."""
+        """Yield the instructions that compute the contexts of a step's rows.
+
+        A context is the sum of values weighted by probabilities. Several heads are computed
+        together if their sums fit the accumulators, and if each head fills whole tile columns
+        (columns of the array's width) in the same block.
+        """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
         while step:
@@ -156,7 +179,11 @@ class Heads:
             step = step[len(own) :]
 
     def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Yield accumulator row and columns (first, count) of contexts that have room at once."""
+        """Divide the columns of contexts into parts whose sums fit the accumulators at once.
+
+        A context is the sum of values weighted by probabilities. Yields (first accumulator row,
+        (first column, number of columns)) of each part. The columns are those of one head.
+        """
         total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
         for columns in pieces:
@@ -164,10 +191,12 @@ class Heads:
             yield self.rules.acc(f"context{first.place}.{first.at}", rows), columns
 
     def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the products of probabilities and some columns (first, count) of values.
+        """Yield the MATMUL instructions that multiply probabilities by some columns of values.
 
-        Sums of heads that are drained side by side follow each other, from row ``acc`` on, each
-        with all tile columns. Those of others are adjacent rows in each tile column.
+        ``columns`` is the pair (first, count). The sums begin at accumulator row ``acc``. If one
+        DRAIN writes several heads side by side, all sums of a head precede the sums of the next
+        head. Otherwise the rows of all heads are adjacent in each tile column (columns of the
+        array's width).
         """
         total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
         for rows in step:
@@ -176,7 +205,11 @@ class Heads:
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
     def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the requantization of some columns (first, count) of contexts."""
+        """Yield the DRAIN instructions that requantize some columns (first, count) of contexts.
+
+        A context is the sum of values weighted by probabilities. The sums begin at accumulator row
+        ``acc``.
+        """
         total, first = sum(rows.total for rows in step), step[0]
         if self.layout.beside:
             heads = sum(rows.heads for rows in step)
@@ -223,7 +256,11 @@ class Heads:
         return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
 
     def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
-        """Yield the copies of keys or values that some rows need below each other."""
+        """Yield the instructions that copy keys or values to adjacent rows, for use in one product.
+
+        Only keys or values to which ``rows`` attend are copied, and only if they are not adjacent
+        already.
+        """
         tensor, width, place = attended.tensor, attended.width, 0
         buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element
         marks = [mark - self._first_key(rows) for mark in attended.blocks.row_marks]
@@ -330,5 +367,5 @@ class Heads:
 
 
 def ordered(rows: Sequence[Rows]) -> Step:
-    """Return the schedule of rows whose scores all precede one softmax."""
+    """Return the :class:`Step` that computes the scores of all ``rows``, and then one softmax."""
     return Step([*rows, Softmax(rows)], sum(each.total for each in rows))

@@ -144,8 +144,8 @@ class Work:
 
         ``beside`` is the view of a second input: rows to add, rotations or multipliers. If
         ``residual`` is true, the second input is the target's old values, which are added.
-        ``table`` is the instruction's operand of this name: a table slot, the columns of a head or
-        a zero point (see :meth:`celosia.generators.lower.rules.Rules.requantize`).
+        ``table`` is an operand whose meaning depends on ``flags``: a table slot, the columns of a
+        head or a zero point.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -193,7 +193,10 @@ class Work:
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
-    """Return the instruction of a norm (NORM) or of a conversion (MAP) of INT16 rows."""
+    """Return the instruction of a norm (NORM), or of a conversion that rescales rows (MAP).
+
+    The rows are INT16 numbers.
+    """
     if isinstance(op, Norm):
         return work.norm(op)
     flags = ("wide_in", "per_tensor") if op.rescale.per_tensor else ("wide_in",)

@@ -1,13 +1,13 @@
 """Weight slots that contain the keys of several key heads, and queries that select one head.
 
-A key is a column of a weight slot, which has ``rows`` rows. If a slot has room for the keys of two
-or more heads, a token's keys of these heads are in one column, one head's key below the other's. A
-query must then be multiplied by only one head's part of the column. So the query begins with zeros,
-one for each slot row above that head's keys.
+A weight slot is storage in the array for one weight tile. A key is a column of the slot. If a slot
+has room for the keys of two or more heads, a token's keys of these heads are in one column, one
+head's key below the other's. A query must then be multiplied by only one head's part of the column.
+So the query begins with zeros, one for each slot row above that head's keys.
 
-The zeros are requantized with the queries. They come from accumulators of tile columns to which no
-product is added, so their sums stay zero. If one row is requantized at a time, and a head is one
-tile column wide, the zeros are written only at setup, and later requantizations skip them.
+The zeros are requantized with the queries, from accumulators to which no product is added. If one
+row is requantized at a time, and a head is as wide as the array, the zeros are written only at
+setup, and later requantizations skip them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,14 +38,14 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return a list of the columns of a row at which the heads' queries begin, after their zeros.
+    """Return a list of the first column of each head's queries, in a row of queries and zeros.
 
-    The list ends with one more number: the number of columns of the row. A slot contains the keys
-    of ``key_heads`` heads. Before the queries of a head, the row has a zero for each slot row above
-    the head's keys.
+    The list ends with one more number: the number of columns of the row. A weight slot contains the
+    keys of ``key_heads`` heads, one head below the other. Before the queries of a head, the row has
+    a zero for each slot row above the head's keys.
 
-    If ``spaced`` is true, each head has ``key_heads * key_dim`` columns, and its queries are the
-    last ``key_dim`` of these. Otherwise each head has only the zeros that it needs.
+    If ``spaced`` is true, all heads have ``key_heads * key_dim`` columns, and the queries are the
+    last ``key_dim`` of these. Otherwise a head has ``key_dim`` columns and its zeros.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:

@@ -32,7 +32,7 @@ class LinearLayer:
     ``behind_words`` words of the parameter memory.
 
     If ``early`` is true, the previous operation computes the layer's input in chunks of rows. The
-    layer's first products are cut into the same chunks, and begin before all rows of the input are
+    layer's first products are cut into the same chunks, and begin before the whole input is
     complete.
     """
 

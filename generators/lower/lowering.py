@@ -36,8 +36,9 @@ Move = tuple[Ref, int, Count, int]
 class Lowering(Rules):
     """The memory image, buffers and accumulator rows of an encoder that is being lowered.
 
-    The functions that lower the encoder's operations share this object. Its methods return
-    instructions, also those that load and store tensors, and divide rows and columns into parts.
+    The functions that lower the encoder's operations share this object. Some methods return
+    instructions, for example loads and stores of tensors. Other methods divide rows and columns
+    into parts.
     """
 
     def __init__(
@@ -73,10 +74,13 @@ class Lowering(Rules):
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return the number of rows that a run processes, of ``count`` rows of a tensor.
 
-        The result is a register if the model accepts shorter inputs and the tensor has a row for
-        each token. The number of rows of the whole sequence always has a register. For fewer rows,
-        the result is ``count`` if no register is free, or if the program has loops over heads or
-        parts. The run then also processes rows after the input's last token.
+        The result is ``count`` if the model does not accept shorter inputs, or if the tensor does
+        not have a row for each token. Otherwise the host writes the number of rows to a register
+        before each run, and the result is this register.
+
+        For a part of the sequence, the result is ``count`` if no register is free, or if the
+        program has loops over heads or parts of a product. The run then also processes rows after
+        the input's last token.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -116,11 +120,12 @@ class Lowering(Rules):
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
         """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
 
-        ``column`` is the first column of the block. If ``choices.reloads`` is true, the program's
-        input and the tensors between two products are never wholly in the scratchpad: each part of
-        a product loads the blocks that it reads. The list is empty if ``choices.reloads`` is false,
-        if the tensor is none of these, if columns are not divided into blocks, or if no block
-        begins at ``column``.
+        ``column`` is the first column of the block. If ``choices.reloads`` is true, the scratchpad
+        never holds all of the input, or all of a tensor between two products. Instead, each part of
+        a product loads the blocks that it reads.
+
+        The list is empty for all other tensors, and if ``choices.reloads`` is false. It is also
+        empty if the columns are one block, or if no block begins at ``column``.
         """
         if tensor.buffer not in self.arriving:
             return []
@@ -132,7 +137,7 @@ class Lowering(Rules):
         """Return a list with the instruction that stores one block of a tensor.
 
         The block is the one whose last column is ``end`` - 1. The list is empty if no block ends at
-        this column, or if the blocks of ``tensor`` are not stored as soon as each is complete.
+        this column, or if ``tensor`` is not stored block by block.
         """
         if tensor.buffer not in self.leaving:
             return []
@@ -193,9 +198,9 @@ class Lowering(Rules):
         row): the name of the tensor's buffer, and the row in it that corresponds to the first of
         the ``total`` rows.
 
-        The rows are cut at the first row of each block, and each interval between two cuts is
-        divided into parts of at most ``most`` rows. The result has one entry per interval: the list
-        of its parts (first, count).
+        The rows are cut at the first row of each block. Each interval between two cuts is divided
+        into parts of at most ``most`` rows. The result has one entry per interval: the list of its
+        parts (first, count).
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
@@ -204,11 +209,9 @@ class Lowering(Rules):
         """Divide ``total`` columns into parts, each inside one block of every given tensor.
 
         A tensor is divided into blocks, which are stored separately. ``tensors`` are the names of
-        the tensors' buffers.
-
-        The columns are cut at the first column of each block, and each interval between two cuts is
-        divided into parts of at most ``tiles`` tile columns. The result has one entry per interval:
-        the list of its parts (first, count).
+        the tensors' buffers. The columns are cut at the first column of each block. Each interval
+        between two cuts is divided into parts of at most ``tiles`` tile columns (columns of the
+        array's width). The result has one entry per interval: the list of its parts (first, count).
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

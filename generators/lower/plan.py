@@ -40,7 +40,7 @@ HIDDEN = frozenset({"active", "up", "hidden"})
 
 @dataclass(frozen=True)
 class Table:
-    """The addresses of an embedding or position table, whose rows are read by token or position.
+    """Addresses of an embedding or position table, whose rows are selected by token or position.
 
     The rows stay in the scratchpad, or are loaded one by one from external memory.
     """
@@ -87,10 +87,10 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether each byte of the weight slots for V of attention holds two numbers.
+        """Return whether each byte of the weight slots for an attention's values holds two numbers.
 
-        A weight slot is storage in the array for one weight tile. The result is True if keys K and
-        values V have fewer than 8 bits. It is False for the source text of an encoder-decoder.
+        A weight slot is storage in the array for one weight tile. The result is True if keys and
+        values have fewer than 8 bits. It is False for the source text of an encoder-decoder.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -116,9 +116,9 @@ class Plan:
     def head_parts(self) -> list[tuple[int, int]]:
         """Parts of the output head's tile columns, for plans that stream requantization parameters.
 
-        Each part is (first tile column, count). One iteration of a loop computes :data:`STAGES`
-        successive parts of equal size. The remaining parts follow the loop, and may have another
-        size.
+        A tile column is as wide as the array. Each part is (first tile column, count). One
+        iteration of a loop computes :data:`STAGES` successive parts of equal size. The remaining
+        parts follow the loop, and may have another size.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -135,16 +135,14 @@ class Plan:
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
         """Add requantization parameters to the plan, and return the location of their words.
 
-        The words are consecutive. The result has the number of words and the location of the first
-        word: its index in the parameter memory, or its address in external memory if the plan
-        streams parameter words. If ``by_tile`` is true, the parameters of each tile column begin a
-        new word, as DRAIN requires. Otherwise the parameters of all columns follow each other in
-        the words without gaps.
+        The words are consecutive. The result has their number and the location of the first word:
+        its index in the parameter memory, or its external address if the plan streams parameter
+        words. If ``by_tile`` is true, as DRAIN requires, the parameters of each tile column begin a
+        new word. Otherwise the parameters of all columns follow each other without gaps.
 
         ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
         accumulators. If the machine reserves the first words of the parameter memory for such
-        parameters, they are placed there. If the plan streams parameter words, all words are added
-        to external memory instead.
+        parameters, they are placed there.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.way.passing:
@@ -172,10 +170,9 @@ class Plan:
     def cache_strides(self) -> dict[str, int]:
         """Dictionary with the numbers of bytes that one layer adds to the cache for each token.
 
-        It has the entries ``keys`` and ``values``, and applies to a cache that is not in weight
-        slots. If the cache stores inputs of attention, from which each run computes the keys and
-        values of all tokens, the only entry is ``inputs``: the bytes of one attention's input. All
-        numbers are rounded up to whole external words.
+        The entries are ``keys`` and ``values``, for a cache that is not in weight slots. If the
+        cache stores inputs of attention, from which each run computes all keys and values, the only
+        entry is ``inputs``. The numbers are rounded up to whole external words.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -185,12 +182,15 @@ class Plan:
 
     @property
     def rotates_keys(self) -> bool:
-        """True if each run rotates the keys of all tokens, by their positions in the cache."""
+        """True if each run rotates the keys of all tokens, by their positions in the cache.
+
+        This is so if positions are rotary, and each run computes all keys from cached inputs.
+        """
         return self.cache.recompute and self.decoder.rotary is not None
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers that all rotate queries and keys, or all do not.
+        """Groups of successive layers: all layers of a group rotate queries and keys, or none.
 
         Each group is (first layer, True if its layers rotate, number of layers). If all layers
         rotate, or if positions are not rotary, the list is empty.
@@ -218,9 +218,10 @@ class Plan:
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Divide the tile columns of a key or value projection ``op`` into parts, [(first, end)].
 
-        If the cache stores the inputs of attention, each run computes the keys and values of all
-        tokens, part by part. The sums of a part need at most half of the accumulators, unless the
-        part is a single unit. A unit is one tile column, or whole heads of rotated keys.
+        A tile column is as wide as the array. If the cache stores the inputs of attention, each run
+        computes the keys and values of all tokens, part by part. The sums of a part need at most
+        half of the accumulators, unless the part is a single unit. A unit is one tile column or,
+        for rotated keys, the fewest tile columns with whole heads.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns

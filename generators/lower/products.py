@@ -25,7 +25,7 @@ from celosia.generators.program.layout import aligned, aligned_rows
 class Product:
     """The product of rows of activations and a part of a layer's weights.
 
-    It has the address of this part, and the flags of the instruction that multiplies by it.
+    It has the address of these weights, and the flags of the instruction that multiplies by them.
     """
 
     op: Linear
@@ -44,8 +44,9 @@ class Product:
     def within(self, first: int, end: int, cols: int) -> "Product | None":
         """Return the product's part in tile columns ``first`` to ``end`` - 1, or None if empty.
 
-        Weights in slots are split between tile columns. Weights in memory are never split: all of
-        them are in the part if their first tile column is in the range, otherwise none.
+        A tile column is as wide as the array. Weights in slots are split between tile columns.
+        Weights in memory are never split: all of them are in the part if their first tile column is
+        in the range, otherwise none.
         """
         if not self.k_tiles:
             tile = self.held.tile
@@ -61,8 +62,9 @@ class Product:
         """Return the instruction that multiplies ``m`` rows of ``source`` by the product's weights.
 
         ``source`` and ``sums`` are views (address and stride). The address of ``sums`` is the
-        accumulator row of the layer's first tile column, its stride the distance between adjacent
-        tile columns (rows). The instruction writes only the tile columns of this product.
+        accumulator row at which the sums of the layer's first tile column begin. Its stride is the
+        number of accumulator rows between adjacent tile columns. The instruction writes only the
+        tile columns of this product.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -80,7 +82,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Some columns of a linear layer's weights: their products and requantization parameters.
+    """The products of some columns of a linear layer's weights, and the requantization parameters.
 
     The weights stay on the chip, or each run loads them from external memory.
     """
@@ -97,10 +99,10 @@ class Matrix:
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
         """Return the products of one range of weight rows that compute the tile columns ``tiles``.
 
-        ``split`` is the index of the range in ``splits``, and ``tiles`` is a pair (first, count).
-        If weights are nested, only products with the upper ``planes`` bit planes are returned. If
-        weights are in slots, all products of the range are returned, also those of other tile
-        columns.
+        ``split`` is the index of the range in ``splits``. ``tiles`` is a pair (first, count); a
+        tile column is as wide as the array. If weights are nested, only products with the upper
+        ``planes`` bit planes are returned. If weights are in slots, the products of all tile
+        columns are returned.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -122,16 +124,17 @@ class Matrix:
     def place(self, tile: int) -> int:
         """Return the index that tile column ``tile`` of the layer has in a requantized row.
 
-        The row may also have tile columns of zeros, which precede the queries of some heads. The
-        index counts both kinds of tile columns.
+        A tile column is as wide as the array. The row may also have tile columns of zeros before
+        the queries of some heads, which the index counts as well.
         """
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
         """Return the layer's tile columns (first, count) in a range of a requantized row.
 
-        The range is ``count`` tile columns from ``first`` on, including tile columns of zeros. The
-        result includes only the tile columns that the layer computes.
+        A tile column is as wide as the array. The range is ``count`` tile columns from ``first``
+        on. Some of these may be zeros before the queries of a head, which the layer does not
+        compute. The result does not count them.
         """
         if not self.places:
             return first, count
@@ -141,13 +144,16 @@ class Matrix:
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of the layer's tile columns into runs that are computed separately.
 
-        The range is ``count`` tile columns from ``first`` on. In the accumulators, tile columns of
-        zeros may separate these, but those of a run are at equal distances.
+        A tile column is as wide as the array, and the range is ``count`` tile columns from
+        ``first`` on. In the accumulators, tile columns of zeros may be between them. The layer's
+        tile columns in a run are at equal distances.
 
-        Yields ((first, count), index, distance) of each run. ``(first, count)`` are its tile
-        columns in the layer. In the accumulators the run begins ``index`` tile columns after the
-        range's start, and its tile columns are ``distance`` tile columns apart. Both numbers
-        include tile columns of zeros.
+        Yields ((first, count), index, distance) of each run:
+
+        - ``(first, count)`` are the run's tile columns in the layer.
+        - ``index`` is the distance of the run from the range's start, in tile columns of the
+          accumulators.
+        - ``distance`` is that of successive tile columns in the run.
         """
         places = self.places[first : first + count]
         if not places:
@@ -158,7 +164,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory for weights, and the functions that store weights there.
+    """The memory for weights, and the functions that store weights in it.
 
     The memory is the array's weight slots, the scratchpad or external memory.
     """
@@ -181,11 +187,12 @@ class Room:
     def layer(
         self, op: Linear, rows: slice, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store the given rows of a layer's weights here, and return the products that read them.
+        """Store the given rows of a layer's weights, and return the products that read them.
 
-        The result is two lists of :class:`Product`: those with these weights, and those with the
-        rows ``thin`` of the low-rank correction's second matrix (default: none). Nested weights are
-        stored one bit plane after another; the rows ``thin`` are stored after the first plane.
+        The result is two lists of :class:`Product`. The first list has the products with the given
+        rows. The second list has the products with the rows ``thin`` (default: none) of the second
+        matrix of the layer's low-rank correction. Nested weights are stored one bit plane after
+        another; the rows ``thin`` are stored after the first plane.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

@@ -76,8 +76,8 @@ class Instructions(Rules):
     def apart(self) -> list[Part]:
         """The rows (first, count) that need separate instructions: each row, or all rows.
 
-        A run may process one token of each of several texts: one row per text. Separate
-        instructions then may multiply and requantize each row.
+        If a run processes one token of each of several texts, it has one row for each text. The
+        plan decides whether these rows are multiplied and requantized separately.
         """
         separate = self.texts > 1 and self.plan.cuts.apart
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
@@ -86,20 +86,20 @@ class Instructions(Rules):
         """Return the first accumulator row of the sums named ``name``, the same for each call.
 
         Sums of attention may share rows with sums of the MLP or of the output head, which are
-        written later. The thin sums of a correction exist beside those of its layer.
+        written later. The first product of a low-rank correction does not share rows with its
+        layer.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
     def stride(self, op: Linear) -> int:
         """Return the distance between the sums of adjacent tile columns (in accumulator rows).
 
-        If a run may have several rows, the distance is ``rows``, the largest number of rows in a
-        run. If a run has one row, the distance is usually 2. The accumulators have two banks: even
-        rows and odd rows. With distance 2, all sums of a product are in one bank. They can be
-        requantized while another product writes the other bank. The output head always has one
-        row.
+        A tile column is as wide as the array. If a run may have several rows, the distance is
+        ``rows``, the largest number of rows in a run. The output head always has one row.
 
-        For the output projection of attention with one row, the distance is 1.
+        For one row, the distance is 2, but for the output projection of attention it is 1. The
+        accumulators have two banks: even rows and odd rows. With distance 2, all sums of a product
+        are in one bank. They can be requantized while another product writes the other bank.
         """
         if self.rows > 1 and op is not self.plan.head:
             return self.rows
@@ -142,14 +142,11 @@ class Instructions(Rules):
     ) -> None:
         """Add the instructions that multiply rows by a linear layer's weights.
 
-        ``source`` is the view of the rows, by default the layer's source. ``rows`` (first, count)
-        are the rows that are multiplied, by default all.
-
-        ``tiles`` (first, count) restricts the products to some tile columns of the weights; by
-        default all tile columns are multiplied. The rows of the weights may be divided into ranges.
-        If ``split`` is given, only the products of range number ``split`` are added. Otherwise the
-        products of all ranges are added. The sums are written to the layer's accumulator rows, or
-        to the rows from ``acc`` on.
+        ``source`` is the view of the rows, by default the layer's source. All rows are multiplied
+        by all tile columns of the weights, unless ``rows`` or ``tiles`` (first, count) restrict
+        them. The rows of the weights may be divided into ranges. If ``split`` is given, only the
+        products of range number ``split`` are added. The sums are written to the layer's
+        accumulator rows, or to the rows from ``acc`` on.
 
         If the layer has a low-rank correction, the call for the last range of weight rows also adds
         the correction's two products. The first product is only added if ``tiles`` begins at tile
@@ -179,15 +176,16 @@ class Instructions(Rules):
         factor: int = 0,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the DRAIN that requantizes a layer's sums, or only the tile columns ``tiles``.
+        """Add the DRAIN that requantizes the sums of a layer, and writes the result.
 
-        ``tiles`` is (first, count). The sums are in the layer's accumulator rows, or in the rows
-        from ``acc`` on. The result is written to ``target``, by default the buffer of the result's
-        tensor. ``flags`` are names of further instruction flags. ``rows`` (first, count) are the
-        rows that are requantized, by default all.
-
-        ``behind``, ``table`` and ``factor`` are as for :meth:`requantize`; but for an activation, a
-        rotation and a gate, the method chooses the table.
+        - ``rows`` and ``tiles`` (first, count) are the rows and tile columns, by default all.
+        - ``acc`` is the first accumulator row, by default that of the layer's sums.
+        - ``target`` is the view of the result, by default the buffer of the result's tensor.
+        - ``behind`` are the rowwise operations after the layer. If the first is a gate or a
+          rotation, the DRAIN computes it as well.
+        - ``flags`` are further instruction flags, and ``table`` is an operand. For an activation, a
+          rotation or a gate, the method chooses the operand.
+        - ``factor`` is the number of row 0's factor, if the layer reads rows of a deferred norm.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -223,9 +221,11 @@ class Instructions(Rules):
         self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return ``count`` or, if it is all rows, the run's number of rows (usually a register).
+        """Return the number of rows that a run processes, of ``count`` rows.
 
-        ``first`` and ``total`` are unused here; other subclasses read them.
+        If ``count`` is less than the most rows of a run, the result is ``count``. Otherwise it is
+        the number of all rows, usually a register that the host writes before each run. ``first``
+        and ``total`` have no effect.
         """
         return count if count < self.rows else self.m
 
@@ -285,14 +285,12 @@ class Instructions(Rules):
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
         """Add the products of a layer that need only the first ``columns`` columns of its input.
 
-        The layer is the one that reads ``tensor`` and adds its result to the residual stream. If
-        its weights stay on the chip, their rows may be divided into ranges. There is a partial
-        product for each range, which reads only some input columns. A partial product that an
-        earlier call has added is not added again.
+        The layer reads ``tensor`` and adds its result to the residual stream. If its weights stay
+        on the chip, their rows may be divided into ranges. Each range has a partial product, which
+        reads only some input columns. A partial product of an earlier call is not added again.
 
-        Streamed weights have no partial products. For them, the method adds the whole product if
-        ``columns`` is all columns, otherwise nothing. ``rows`` (first, count) restricts the product
-        to some rows.
+        Streamed weights have only the whole product, which is added if ``columns`` is all columns.
+        ``rows`` (first, count) restricts the product to some rows.
         """
         rows = rows or self.whole
         op = self._takers[tensor.name]

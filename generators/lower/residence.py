@@ -174,17 +174,16 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def slot(self, register: Register, first: int = 0) -> int | Given:
-        """Return the operand for the weight slot to which a run's first token is appended.
+        """Return the operand with the weight slot to which a run's first token is appended.
 
         ``first`` is the first weight slot of the keys or values. The operand is ``first`` plus the
-        content of a register: the number of slots between ``first`` and the token's slot.
-        ``register`` names the register of the first text. The operand reads the corresponding
-        register of the text with number :attr:`text`. With ``Register.KEY_LINE`` the operand is the
-        column of the token's key in its slot, and with ``Register.VALUE_LINE`` the row of its
-        value.
+        content of a register: the number of slots between ``first`` and the token's slot. With
+        ``Register.KEY_LINE`` the operand is instead the column of the token's key in its slot, and
+        with ``Register.VALUE_LINE`` the row of its value.
 
-        The result is ``first`` if runs append no tokens to slots: each run computes the keys and
-        values of all tokens, or the keys and values are those of a source text.
+        ``register`` names the register of the first text. The operand reads the corresponding
+        register of text number :attr:`text`. The result is the constant ``first`` if runs append no
+        tokens, because they compute all keys and values again or read those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -223,7 +222,8 @@ class Memory:
     def buffer(self, name: str, size: int) -> Ref:
         """Return the address of a named scratchpad buffer, which has at least ``size`` bytes.
 
-        The buffer is allocated at the first call, and enlarged at a later call if necessary.
+        The first call for a name allocates the buffer, and a later call with a larger size enlarges
+        it.
         """
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
@@ -271,10 +271,12 @@ class Memory:
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
         """Allocate parameter memory for ``words`` [words, bytes], and return their :class:`Words`.
 
-        The method does not check that the parameter memory has enough words; :meth:`check_words`
-        does. If ``early`` is true, SOFTMAX or NORM uses the parameters to requantize sums from the
+        If ``early`` is true, SOFTMAX or NORM uses the parameters to requantize sums from the
         accumulators. The machine may reserve the first ``pre_depth`` words of the memory for such
         parameters. Early parameters are placed in the reserved words, other parameters after them.
+
+        The method does not check that the parameter memory has enough words; :meth:`check_words`
+        does.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words

@@ -41,7 +41,7 @@ class Rows:
 
 
 def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
-    """Return the number of parameter words that the operations need together."""
+    """Return the number of parameter-memory words that the operations ``ops`` need together."""
     rescales = [rescale for op in ops for rescale in lowering.row_rescales(op)]
     return sum(-(-len(rescale.bias) // lowering.config.vector.lanes) for rescale in rescales)
 

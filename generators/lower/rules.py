@@ -82,7 +82,7 @@ class Rules(ABC):
         """Lower a section's operations by the rules of their types.
 
         They are lowered in steps. A :class:`Step` is an operation with the rowwise operations after
-        it. The labels of the steps begin with the section's ``name``.
+        it (such as norms). The labels of the steps begin with the section's ``name``.
         """
         rules = self.rules()
         for step in steps(ops, self.fits, name):
@@ -91,7 +91,7 @@ class Rules(ABC):
             rules[type(step.op)](step)
 
     def rules(self) -> dict[type[Op], Callable[[Step], None]]:
-        """Return the function that lowers a step, by the type of the step's operation."""
+        """Return the functions that lower steps, by the type of a step's first operation."""
         return {
             Attention: self.lower_attention,
             Convert: self.lower_rowwise,
@@ -101,15 +101,15 @@ class Rules(ABC):
 
     @abstractmethod
     def lower_linear(self, step: Step) -> None:
-        """Lower a linear layer, with the rowwise operations after it."""
+        """Add the instructions of a linear layer, and of the rowwise operations after it."""
 
     @abstractmethod
     def lower_attention(self, step: Step) -> None:
-        """Lower an attention."""
+        """Add the instructions of an attention."""
 
     @abstractmethod
     def lower_rowwise(self, step: Step) -> None:
-        """Lower norms and conversions that directly follow no product."""
+        """Add the instructions of norms and conversions that do not directly follow a product."""
 
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with the address that its weights have on the chip.
@@ -129,7 +129,8 @@ class Rules(ABC):
 
         A range in ``wanted`` is (words of a layer, index of the first word, number of words). If
         the number of words is 0, the range ends at the layer's last word. Load instructions are
-        added only if the words are in external memory, and the previous call had other ranges.
+        added only for words in external memory. If the previous call had the same ranges, nothing
+        is loaded.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -150,10 +151,10 @@ class Rules(ABC):
         return places
 
     def bring(self, place: Ref, count: int, first: int) -> Draft:
-        """Return the instruction that copies words to the parameter memory, from ``first`` on.
+        """Return the instruction that copies words from the scratchpad to the parameter memory.
 
-        It copies ``count`` words from scratchpad address ``place``. Raises :class:`FitError` if the
-        parameter memory has too few words.
+        It copies ``count`` words from scratchpad address ``place`` to the parameter words from
+        ``first`` on. Raises :class:`FitError` if the parameter memory has too few words.
         """
         self.memory.check_at_once(first + count)
         return parameters(place, count, first)
@@ -168,12 +169,15 @@ class Rules(ABC):
         tiles: Part,
         source: View | None = None,
     ) -> Iterator[Draft]:
-        """Yield instructions that multiply ``rows`` (first, count) by ranges of weight rows.
+        """Yield the instructions that multiply rows of activations by weights of a linear layer.
 
-        ``splits`` are the numbers of the ranges in ``matrix``, the weights of ``op``, and ``tiles``
-        are the tile columns (first, count). Products of a low-rank correction follow those of the
-        last range. The rows are those of the view ``source``. By default, they are rows of the
-        layer's source. ``sums`` is the view of the first tile column's sums.
+        - ``op`` is the layer, and ``matrix`` has its weights, divided into ranges of rows.
+        - ``splits`` are the numbers of the ranges to multiply. Products of a low-rank correction
+          follow those of the last range.
+        - ``rows`` (first, count) are the rows of the view ``source``, by default of the layer's
+          source.
+        - ``tiles`` (first, count) are the tile columns, and ``sums`` is the view of the
+          accumulators from the first one's sums on.
         """
         m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -210,17 +214,18 @@ class Rules(ABC):
         They also apply the layer's activation and add its residual, if it has them. There is one
         instruction for each block of rows of the result's buffer.
 
-        ``sums`` is the view of the accumulators with the sums. ``params`` is the first word of the
-        requantization parameters, and ``flags`` are further flags of the instruction. ``behind``
-        are the rowwise operations after the layer. If the first is a rotation, the DRAIN also
-        rotates the result by the cosines and sines in the view ``beside``. If the first is a gate,
-        it also multiplies the result by the rows in ``beside``. ``table`` is the table slot of an
-        activation, the columns of a head for a rotation, or the zero point of a gate's rows.
+        ``sums`` is the view of the sums in the accumulators, ``params`` the first word of the
+        requantization parameters, and ``flags`` are further instruction flags. ``rows`` and
+        ``columns`` (first, count) are the part of the result that is computed. It is written to
+        ``target`` or, by default, to the result's buffer.
 
-        ``rows`` and ``columns`` (first, count) are the part of the result that is computed. It is
-        written to ``target`` or, by default, to the result's buffer. If the layer reads rows of a
-        deferred norm, the DRAIN multiplies each row by its factor. The first row's factor has the
-        row's number or, for row 0, the number ``factor``.
+        ``behind`` are the rowwise operations after the layer. If the first is a rotation, the DRAIN
+        also rotates the result by the cosines and sines in the view ``beside``. If the first is a
+        gate, it also multiplies the result by the rows in ``beside``. ``table`` is the table slot
+        of an activation, the columns of a head for a rotation, or the zero point of a gate's rows.
+
+        If the layer reads rows of a deferred norm, the DRAIN multiplies each row by a stored
+        factor. The first row's factor has the row's number or, for row 0, the number ``factor``.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -266,8 +271,9 @@ class Rules(ABC):
     def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
         """Yield the DRAIN instructions ``drains``, each followed by the chunks that it completes.
 
-        A DRAIN and the norm directly after it are one instruction if the machine supports it. A
-        yielded chunk of rows is removed from ``chunks``.
+        A chunk is a range of rows with the instructions of norms and conversions for these rows. A
+        yielded chunk is removed from ``chunks``. A DRAIN and the norm directly after it become one
+        instruction if the machine supports it.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -310,10 +316,10 @@ class Rules(ABC):
     ) -> Work:
         """Return :class:`Work`: addresses and sizes of an instruction that writes part of a tensor.
 
-        ``rows`` and ``columns`` (first, count) select the part of the tensor ``target``. The part
-        is written to the view ``place``, by default the tensor's buffer. If ``anew`` is true, the
-        buffer's other bytes are not needed: the first write to the buffer may destroy them
-        (:meth:`defines`).
+        ``rows`` and ``columns`` (first, count) select the part of the tensor ``target``. It is
+        written to the view ``place``, by default the tensor's buffer. If ``anew`` is true, no
+        instruction reads the buffer's old content any more, so the first write to it may destroy
+        this content.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)

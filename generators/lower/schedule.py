@@ -103,7 +103,7 @@ def schedule(
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
-    """Return the plans (choices of :class:`Choices`) that are tried first for a program.
+    """Return the plans (:class:`Choices`) that are tried first for a program.
 
     The result is three lists of series. A series is a list of plans that differ only in the sizes
     of loads and blocks, usually with the largest sizes first.

@@ -69,12 +69,14 @@ class Search:
     def ends(self, plan: Choices, refusal: FitError) -> bool:
         """Return True if no plan with smaller loads and blocks than ``plan`` can fit.
 
-        ``refusal`` is the reason why the program of ``plan`` does not fit. If the tensors alone
-        exceed the scratchpad, the result is True, unless ``patient`` is set, to try smaller
-        loads nevertheless. If the program has too many words, the result is True except in two
-        cases. In the first case, the plan moves blocks to external memory (``spills``), and the
-        program may have few enough words without these moves. In the second case, loops over a
-        product's parts load the input again (``reloads``).
+        ``refusal`` is the reason why the program of ``plan`` does not fit. The result is True for
+        two reasons:
+
+        - The tensors alone exceed the scratchpad, and :attr:`patient` is false. If it is true,
+          smaller loads are tried anyway.
+        - The program has too many words. However, the result is False if loops over a product's
+          parts load the input again (``reloads``). It is also False if only the moves of blocks to
+          external memory (``spills``) make the program too long.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -121,17 +123,18 @@ class Search:
         return self._tried[key]
 
     def rebank(self, best: PlacedTrial) -> PlacedTrial:
-        """Return the fastest trial found by moving the buffers of ``best`` to other banks.
+        """Return the fastest trial found by moving the buffers of ``best`` to other memory banks.
 
-        If the program spills blocks to external memory, ``best`` is returned unchanged.
+        A trial is a program with its predicted cycles. If the program spills blocks to external
+        memory, ``best`` is returned unchanged.
         """
         return best if best.source.spilled else settle(best)
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
         """Return the changes of ``plan`` to try, in the order of the trials.
 
-        The result is a list with one list per choice, which contains the alternative changes of
-        that choice. A change is a dictionary from field names of :class:`Choices` to new values. A
+        The result has one list for each choice (such as the size of loads), with alternative
+        changes. A change is a dictionary from field names of :class:`Choices` to new values. A
         change of the sizes of loads or blocks may also reset ``ahead`` to its largest value.
         """
         bank = self.config.bank_bytes
@@ -163,8 +166,9 @@ class Search:
     def improve(self, best: PlacedTrial) -> PlacedTrial:
         """Return the trial with the lowest cost found by changing the choices of ``best``.
 
-        The choices are changed one after another. For each choice, every change of :meth:`changes`
-        is tried, and the trial with the lowest cost is kept.
+        A trial is a program with its predicted cycles. The choices are changed one after another.
+        For each choice, every change of :meth:`changes` is tried, and the trial with the lowest
+        cost is used further.
         """
         for changes in self.changes(best.source.choices):
             plans = [replace(best.source.choices, **change) for change in changes]
@@ -172,9 +176,10 @@ class Search:
         return best
 
     def finish(self, best: PlacedTrial) -> PlacedTrial:
-        """Return the trial ``best`` with the program of all layers instead of the first ones.
+        """Return the trial ``best`` with the program of all layers instead of the first layers.
 
-        Raises :class:`FitError` if the whole program does not fit.
+        A trial is a program with its predicted cycles. Raises :class:`FitError` if the whole
+        program does not fit.
         """
         whole, addresses = best.source, best.addresses
         if whole.lowered.missing:

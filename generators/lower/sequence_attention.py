@@ -47,7 +47,7 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
 
 
 class SequenceAttention(Heads):
-    """The instructions of an attention, head by head and some rows at a time."""
+    """Makes the instructions of an attention, head by head and some query rows at a time."""
 
     def __init__(
         self, lowering: Lowering, op: Attention, words: Mapping[str, Words], *, alike: bool
@@ -110,11 +110,15 @@ class SequenceAttention(Heads):
         return max(1, min(choices.together, min(room, sums) // m))
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
-        """Return steps such that products run beside the softmax of the previous step."""
+        """Return the instructions of ``heads``; products run during the previous step's softmax."""
         return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
 
     def loops(self) -> list[Node]:
-        """Return a loop over the heads of each block, and in it over those that share keys."""
+        """Return the instructions of all heads, as one loop for each block of columns.
+
+        The iterations are the heads in the block. If query heads share keys, an iteration is an
+        inner loop over the heads that share them, unless these are in different blocks.
+        """
         op, heads, head_dim = self.op, len(self.op.heads), self.op.head_dim
         marks = {
             mark // head_dim * (op.group if blocks in self.blocks[1:3] else 1)

@@ -3,8 +3,10 @@
 Spilling is used if the buffers of a program do not all fit the scratchpad. Each buffer contains a
 block of a tensor. If an instruction reads a block that is not in the scratchpad, the block is
 loaded before the instruction. If there is no room for it, the block with the furthest next use is
-stored to external memory (Belady 1966). A block that has not changed since it was last stored is
-not stored again. A loop (:class:`Repeat`) is treated like one instruction.
+stored to external memory (Belady 1966).
+
+A block that has not changed since it was last stored is not stored again. A loop (:class:`Repeat`)
+is treated like one instruction.
 
 A section is a part of the program, such as a layer. At its end no block stays in the scratchpad. So
 sections with equal instructions stay equal, and can be iterations of a loop.
@@ -39,7 +41,7 @@ class _Touch:
 
 @dataclass(frozen=True)
 class Spilled:
-    """A program with its loads and stores of blocks that do not all fit the scratchpad."""
+    """A program with added loads and stores of blocks, because not all fit the scratchpad."""
 
     sections: list[Sequence[Node]]
     addresses: dict[str, int]

@@ -40,14 +40,17 @@ class Stage:
     _counts: Counter[str] = field(default_factory=Counter)
 
     def begin(self, size: int) -> None:
-        """Allocate :data:`STAGES` buffers of ``size`` bytes each for pieces of weights."""
+        """Allocate :data:`STAGES` buffers of ``size`` bytes each, into which weights are loaded."""
         self.size = size
         for index in range(STAGES):
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
 
     @property
     def opening(self) -> Item:
-        """The item before the first piece, whose loads come before all others."""
+        """The first item of the program, whose loads precede all others.
+
+        An item is a group of instructions with its loads.
+        """
         if not self.items or self.items[0].stream != OPENING:
             self.items.insert(0, Item(stream=OPENING))
         return self.items[0]
@@ -87,15 +90,19 @@ class Stage:
         item.loads.append(replace(loading, plane=plane))
 
     def begin_item(self, stream: str = "") -> Item:
-        """Append an item to which instructions and loads are added, and return it."""
+        """Append an item (a group of instructions with its loads) to the program, and return it.
+
+        Loads of items with equal ``stream`` use the same buffers in turn.
+        """
         self.items.append(Item(stream=stream))
         return self.items[-1]
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
         """Begin an item with the load of ``piece``, and return the address to which it is loaded.
 
-        The address is in one of the buffers for pieces of ``kind``. In the scratchpad, the rows of
-        the piece are ``stride`` bytes apart, or contiguous if ``stride`` is 0.
+        An item is a group of instructions with its loads. ``piece`` is some rows in external
+        memory. The address is in one of the buffers for pieces of ``kind``. In the scratchpad, the
+        rows are ``stride`` bytes apart, or contiguous if ``stride`` is 0.
         """
         buffer = f"{kind}{self._counts[kind] % STAGES}"
         self._counts[kind] += 1
@@ -104,18 +111,18 @@ class Stage:
         return Ref(buffer)
 
     def add(self, *nodes: Node) -> None:
-        """Append instructions to the last item."""
+        """Append instructions to the last item, the current group of instructions and loads."""
         last = self.items[-1] if self.items else self.opening
         last.body += nodes
 
     def section(self) -> list[Item]:
-        """Return all items since the last call."""
+        """Remove and return all items (instructions with their loads) added since the last call."""
         items, self.items = self.items, []
         self._counts.clear()
         return items
 
     def take(self) -> list[Node]:
-        """Return the instructions of all items since the last call, with their loads.
+        """Remove all items added since the last call, and return their instructions and loads.
 
         Each load is moved to the earliest position at which its buffer is free.
         """
@@ -125,7 +132,7 @@ class Stage:
 
 @dataclass
 class Blob:
-    """Bytes of one buffer, which an item loads by one or more LOAD instructions."""
+    """Bytes that an item loads into one buffer by one or more LOAD instructions."""
 
     stage: Stage
     item: Item
@@ -134,7 +141,7 @@ class Blob:
     _pieces: list[Bytes] = field(default_factory=list)
 
     def put(self, data: Bytes) -> Ref:
-        """Append bytes, and return their address."""
+        """Append bytes, and return the scratchpad address to which they will be loaded."""
         place = Ref(self.buffer, self._begin + sum(piece.size for piece in self._pieces))
         self._pieces.append(data)
         return place
@@ -142,7 +149,7 @@ class Blob:
     def load(self, plane: int = 0) -> None:
         """Add the LOAD of the bytes appended since the last call.
 
-        ``plane`` is as for :meth:`Stage.load_piece`.
+        For a bit plane of nested weights, ``plane`` is the number of planes with higher bits.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps

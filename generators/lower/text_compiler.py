@@ -66,7 +66,8 @@ def skips_zeros(config: Config) -> bool:
 def check_sparse(config: Config) -> None:
     """Raise :class:`InputError` if a machine cannot skip the zeros in a decoder's weights.
 
-    The condition is that of :func:`skips_zeros`; the message names the field that prevents it.
+    It needs the zero-skip unit (``sparse_lanes``), and weights that are streamed from external
+    memory. The message names the field that prevents it.
     """
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")
@@ -98,29 +99,30 @@ def compile_text(
 
     If the configuration has more than two weight slots (array storage for one weight tile each),
     all weights stay on the chip. They are loaded once, in parts of at most ``memory_bytes`` bytes.
-    The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit. If
-    they do not fit, they are read from external memory for each token.
+    The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit.
+    Otherwise they are read from external memory for each token.
 
-    If the configuration has two weight slots, weights are streamed from external memory in each
-    run. Keys, values and requantization parameters stay on the chip if they fit. If they do not
-    fit, they are also streamed, and the program has a loop with one iteration per layer. External
-    memory may have no room for both the embeddings and the streamed data. In that case, setup
-    programs load the embeddings into the scratchpad, and the host then overwrites them in external
-    memory with the streamed data.
+    If the configuration has two weight slots, each run streams the weights from external memory.
+    Keys, values and requantization parameters stay on the chip if they fit. Otherwise they are also
+    streamed, and the program has a loop over the layers. External memory may have no room for both
+    the embeddings and the streamed data. In that case, setup programs load the embeddings into the
+    scratchpad, and the host then overwrites them in external memory.
 
-    A deferred norm stores one factor for each row, and the next product multiplies the row by the
-    factor. If the model's norms are deferred, its weights must stay on the chip, and tokens are
-    processed one by one.
+    If the model's norms are deferred, a norm stores one factor for each row, and the next product
+    multiplies the row by it. Then weights must stay on the chip, and tokens are processed one by
+    one.
 
-    If ``texts`` is 2, a run processes one token of each of two texts, which have separate caches.
-    Prompts are not processed in chunks, and requantization parameters, keys and values must fit the
-    chip.
+    Further options:
 
-    If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
-    Each run computes the keys and values of all tokens from these inputs, with identical results.
-    If ``sparse`` is true, streamed weights are coded as sparse matrices if the products of one
-    token are faster with them. If ``search`` is true, the result is the fastest program that the
-    search finds; if false, the first that fits.
+    - If ``texts`` is 2, a run processes one token of each of two texts with separate caches.
+      Prompts are not processed in chunks. Requantization parameters, keys and values must fit the
+      chip.
+    - If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
+      Each run computes all keys and values from them, with identical results.
+    - If ``sparse`` is true, streamed weights are sparse matrices if this makes the products of one
+      token faster.
+    - If ``search`` is true, the result is the fastest program of a search, otherwise the first that
+      fits.
 
     Raises :class:`FitError` if a memory is too small or a unit does not support the model. Raises
     :class:`InputError` if the context or the size of external memory is impossible.

@@ -1,6 +1,6 @@
 """Programs of a decoder, one for each entry point, and the registers that each program reads.
 
-The host computes the registers' values by rules, and writes them before a run.
+Each register has a rule by which the host computes its value before a run.
 """
 
 from functools import partial

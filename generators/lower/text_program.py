@@ -1,7 +1,7 @@
-"""A compiled decoder: setup programs that load the chip once, and programs that process tokens.
+"""A compiled decoder: setup programs that fill the chip once, and programs that process tokens.
 
-The host writes the registers that :class:`celosia.generators.runtime.host.Host` computes,
-and then starts a program at its first word.
+The host writes the registers that :class:`celosia.generators.runtime.host.Host` computes, and then
+starts a program at its first word.
 """
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ from celosia.generators.program.image import Piece
 def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
     """Return a plan's programs with scratchpad addresses, and their predicted cycles.
 
-    The cycles are those of runs that fill the last slots of the cache with their tokens. If
-    ``search`` is true, the assignment of buffers to banks is the best of several (fewest cycles),
-    otherwise the first. Raises :class:`FitError` if the programs have too many words, or if the
-    buffers exceed the scratchpad.
+    The cycles are those of runs whose tokens fill the last slots of the cache. If ``search`` is
+    true, several assignments of buffers to banks are compared, and the one with the fewest cycles
+    is used. Otherwise the first one is used. Raises :class:`FitError` if the programs have too many
+    words, or if the buffers exceed the scratchpad.
     """
     # Scores are behind all other data.
     _, programs = plan.scores, text_entries(plan)

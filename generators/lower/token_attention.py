@@ -117,8 +117,8 @@ class TokenAttention(Heads):
 
         They are computed from the attention's inputs, which the cache stores. ``name`` is ``keys``
         or ``values``. ``op`` is the linear layer that computes them, and ``behind`` are the rowwise
-        operations after it. The tile columns of the layer are divided into parts whose sums need at
-        most half of the accumulators. The parts are computed one after another.
+        operations after it. The layer's tile columns are computed in parts, one after another. The
+        sums of a part need at most half of the accumulators.
         """
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
@@ -131,13 +131,14 @@ class TokenAttention(Heads):
     def of_one(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
         """Return three lists of functions that make the instructions for one token.
 
-        The first list has one function, for the scores and their softmax. The other lists have one
-        function for each range of key heads in ``self.parts``: for the products of probabilities
-        and values, and for the requantization of their sums. The query heads that share a key head
-        are rows of one product.
+        The first list has one function, for the scores and their softmax. The second and third
+        lists have one function for each range of key heads in :attr:`parts`. Functions of the
+        second list multiply probabilities by values. Functions of the third list requantize the
+        sums. The query heads that share a key head are rows of one product.
 
-        ``drain`` adds the requantization of the new token's values, after the first product. It is
-        only given if ``self.ahead`` is true.
+        ``drain`` is a function that adds the requantization of the new token's values. It is called
+        after the first product, and is only given if :attr:`ahead` is true: the products of all
+        scores precede the first softmax.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []
@@ -233,6 +234,11 @@ class TokenAttention(Heads):
         return beside and whole and (alike or counts == {self.tiles * self.make.config.lane_groups})
 
     def of_chunk(self) -> tuple[Steps, ...]:
-        """Return two lists of functions for a chunk: for each head's probabilities and context."""
+        """Return two lists of functions that make the instructions for a chunk of a text's tokens.
+
+        For each head, a function of the first list computes the probabilities, and a function of
+        the second list the context (the sum of values weighted by probabilities). The method also
+        adds the instructions that append the chunk's values to weight slots.
+        """
         self.cached.append_values()
         return self.steps(range(self.model.heads))

@@ -1,6 +1,6 @@
 """The order of lowering: each operation together with the rowwise operations after it.
 
-A rowwise operation, such as a norm or a conversion, computes each row of its result from the same
+A rowwise operation, such as a norm or a conversion, computes each row of its result from only one
 row of its source.
 """
 

@@ -36,16 +36,16 @@ class Held:
 
     @property
     def k(self) -> int:
-        """Number of rows of the held part of the weight matrix."""
+        """Number of rows of the range."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def n(self) -> int:
-        """Number of columns of the held part of the weight matrix."""
+        """Number of columns of the range."""
         return int(self.columns.stop - self.columns.start)
 
     def tiles(self, config: Config) -> int:
-        """Return the number of tiles of the array that the part fills, wholly or in part."""
+        """Return the number of array tiles that the range fills, wholly or in part."""
         return -(-self.k // config.array.rows) * -(-self.n // config.array.cols)
 
 
@@ -54,12 +54,12 @@ def cuts(
 ) -> Iterator[Held]:
     """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
 
-    A part is one or more whole tile columns. If a single tile column has more than ``size`` bytes,
-    a part is some rows of one tile column.
+    A part is one or more whole tile columns (each as wide as the array). If a single tile column
+    has more than ``size`` bytes, a part is some rows of one tile column.
 
     ``bounds`` are ascending indices of tile columns, from 0 to the number of tile columns. A part
-    does not extend across a bound. The parts between two bounds have about equal sizes. If
-    ``bounds`` is empty, all parts have about equal sizes.
+    does not extend across a bound. The parts between two bounds, or all parts without ``bounds``,
+    have about equal sizes.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -94,10 +94,11 @@ def tiles_held(
 
     ``used`` [k, n] is False for weights that are zero. ``whole`` is the range of the layer's
     weights to store, and the only part if ``used`` is None. Parts are rectangles of tiles, and each
-    part needs one product instruction. A rectangle of zeros is omitted only if a product
-    of ``height`` rows then takes at least ``ratio`` fewer cycles per word of the additional
-    instruction. A whole tile column of zeros is always omitted. If groups of weights share scales,
-    only whole groups are omitted.
+    part needs one product instruction.
+
+    A whole tile column of zeros is always omitted. Another rectangle of zeros is omitted if that
+    saves at least ``ratio`` cycles for each program word of the additional instruction, in a
+    product of ``height`` rows. If groups of weights share scales, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -171,9 +172,8 @@ def slotted(
     format. If a byte of a slot contains two weights, the product instruction decodes them as it
     reads the slot. If a byte contains one weight, PRELOAD decodes the weight as it writes the slot.
 
-    The result is (layer, rows, flags of PRELOAD, flags of the product instruction). The returned
-    layer has the weights in the slots' format, and the returned range is that of the layer's rows
-    in the slots.
+    The result is (layer, rows, flags of PRELOAD, flags of the product instruction). The layer has
+    the weights in the slots' format, and the rows are its rows in the slots.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()

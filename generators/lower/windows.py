@@ -20,7 +20,7 @@ Run = tuple[Part, ...]
 
 @dataclass(frozen=True)
 class Span:
-    """The keys to which a group of rows attends."""
+    """The keys to which a group of query rows attends."""
 
     runs: tuple[Run, ...]
     """Each run begins at a multiple of the array's columns."""
