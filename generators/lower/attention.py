@@ -39,7 +39,7 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
 class Rows:
     """Query rows of one product: rows of one head, or one row of each of several heads.
 
-    Several heads share their keys.
+    In the second case, the heads share their keys.
     """
 
     head: int

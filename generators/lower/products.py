@@ -151,9 +151,10 @@ class Matrix:
         Yields ((first, count), index, distance) of each run:
 
         - ``(first, count)`` are the run's tile columns in the layer.
-        - ``index`` is the distance of the run from the range's start, in tile columns of the
-          accumulators.
-        - ``distance`` is that of successive tile columns in the run.
+        - ``index`` is the number of tile columns from the range's start to the run.
+        - ``distance`` is the number of tile columns from one of the run to its next one.
+
+        Both ``index`` and ``distance`` count tile columns of the accumulators, with those of zeros.
         """
         places = self.places[first : first + count]
         if not places:

@@ -127,7 +127,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Slots:
-    """Weight slots of a matrix [k, n].
+    """Weight slots of a matrix [k, n], which has ``k_tiles`` rows of tiles.
 
     The tile in tile row ``kt`` and tile column ``nt`` is in slot ``first + nt * k_tiles + kt``.
     """

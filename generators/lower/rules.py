@@ -176,8 +176,8 @@ class Rules(ABC):
           follow those of the last range.
         - ``rows`` (first, count) are the rows of the view ``source``, by default of the layer's
           source.
-        - ``tiles`` (first, count) are the tile columns, and ``sums`` is the view of the
-          accumulators from the first one's sums on.
+        - ``tiles`` (first, count) are the tile columns.
+        - ``sums`` is the view of the accumulators with the sums of the first tile column.
         """
         m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -328,9 +328,9 @@ class Rules(ABC):
     def defines(self, target: View, *, anew: bool = True) -> str:
         """Return the name of a view's buffer if a write to the view may destroy the old content.
 
-        The write may destroy the content if ``anew`` is true and the operation has not yet written
-        to the buffer. If the content must be kept, the result is "". If ``lasting`` is true,
-        buffers never share bytes, and the result is always "".
+        This is the first write of an operation to the buffer, if ``anew`` is true: no instruction
+        reads the old content. For other writes, the result is "". If ``lasting`` is true, buffers
+        never share bytes, and the result is always "".
         """
         if self.lasting:
             return ""

@@ -84,11 +84,11 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> PlacedTrial:
-        """Return the program of an encoder's first layers with the choices ``plan``.
+        """Return the program of an encoder's first layers with the choices ``plan``, as a trial.
 
-        Each load is placed at most ``plan.ahead`` items (groups of instructions) before its use. If
-        the buffers do not fit the scratchpad, loads closer to their uses are tried. Raises
-        :class:`FitError` if none fits.
+        A trial is a program with its predicted cycles. Each load is placed at most ``plan.ahead``
+        items (groups of instructions) before its use. If the buffers do not fit the scratchpad,
+        loads closer to their uses are tried. Raises :class:`FitError` if no such program fits.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1

@@ -181,7 +181,7 @@ def constants(stage: Stage) -> None:
 
 
 def least_size(config: Config) -> int:
-    """Return the least size of a buffer for streamed pieces (bytes).
+    """Return the least size (bytes) of a buffer for data that are streamed piece by piece.
 
     A buffer of this size has room for the smallest piece of each kind, for example the weights of
     one tile of the array.
@@ -193,7 +193,7 @@ def least_size(config: Config) -> int:
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the size of each buffer for pieces of streamed weights (bytes).
+    """Return the size (bytes) of each of the buffers into which weights are streamed.
 
     ``occupied`` is the number of scratchpad bytes that other buffers use. The size is the smallest
     of ``most`` bytes, 16 KiB, a quarter of a bank, and an eighth of the free scratchpad, rounded
