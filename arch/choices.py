@@ -80,7 +80,8 @@ def check_agreement(changes: Mapping[str, Any]) -> None:
 
     ``changes`` maps short names of configuration fields to values. Each option of a newer field,
     such as ``multiplier``, stands for a combination of older fields' values (:data:`CHOICES`). An
-    older field contradicts the newer field if its value differs from that in the combination.
+    older field contradicts a newer field if the older field's value differs from the value that the
+    newer field's option implies.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

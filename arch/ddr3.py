@@ -89,14 +89,14 @@ class Ddr3Start:
     """Register accesses that start LiteDRAM's core and its DDR3 chip.
 
     Each field except ``chip`` is a tuple of steps with one purpose. The steps of ``wake`` start the
-    chip. Those of ``test`` write a burst of each test pattern and read it back. Those of ``begin``
-    hand the chip to the memory controller.
+    chip. The steps of ``test`` write a burst of each test pattern and read it back. The steps of
+    ``begin`` hand the chip to the memory controller.
 
     The steps of ``first``, ``later`` and ``slip`` change the read delay and the bit slip of the
     byte lanes that are being calibrated. (The bit slip is the number of bits by which received data
-    are shifted.) A step of kind ``SELECT`` selects the lanes being calibrated. ``first`` sets
-    the read delay and the bit slip to their smallest values. ``later`` increases the read delay by
-    one. ``slip`` increases the bit slip by one and sets the smallest read delay.
+    are shifted.) A step of kind ``SELECT`` selects the lanes being calibrated. ``first`` sets the
+    read delay and the bit slip to their smallest values. ``later`` increases the read delay by one.
+    ``slip`` increases the bit slip by one and sets the smallest read delay.
     """
 
     chip: Ddr3Chip

@@ -9,7 +9,7 @@ class InputError(ValueError):
 
 
 class InputTypeError(InputError, TypeError):
-    """A value from a caller has the wrong type."""
+    """A value from a caller has the wrong type; the message names its argument or field."""
 
 
 class ProgramError(ValueError):
