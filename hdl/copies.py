@@ -130,7 +130,8 @@ class Guarded(Component):
 def guarded(component: wiring.Component, level: str) -> wiring.Component:
     """Return a component with redundant copies of its control registers (:class:`Guarded`).
 
-    ``level`` is ``detect`` or ``correct``. If it is ``none``, the component itself is returned.
+    ``level`` is ``detect`` or ``correct``. If ``level`` is ``none``, the component itself is
+    returned.
     """
     if level == "none":
         return component

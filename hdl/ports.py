@@ -102,9 +102,9 @@ def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
     """Return the ports that carry the scales of weights, as a dictionary from name to port.
 
     The argument ``scaled`` states whether weight slots (storage for one tile of weights each) have
-    scales. If it is false, the dictionary is empty. If it is true, there are two ports. The port
-    ``scales`` has a scale for each column. In a cycle in which the port ``scaled`` is 1, the
-    receiver multiplies each column's sum by the column's scale.
+    scales. If the argument is false, the dictionary is empty. If the argument is true, there are
+    two ports. The port ``scales`` has a scale for each column. In a cycle in which the port
+    ``scaled`` is 1, the receiver multiplies each column's sum by the column's scale.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)

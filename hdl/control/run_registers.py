@@ -12,9 +12,10 @@ from celosia.hdl.control.outcome import Outcome
 class RunRegisters(Component):
     """Base class of the registers by which the host begins, stops and observes runs.
 
-    ``faults``, ``recovered``, ``abort``, ``forget`` and ``irq`` are the ports of :class:`Outcome`
-    with these names. ``pc`` is the last value written to the register PC. A run can begin only if
-    this value is less than ``program_depth``.
+    ``pc`` is the last value written to the register PC, the program address at which a run begins.
+    A run can begin only if this value is less than ``program_depth``. ``faults``, ``recovered``,
+    ``abort``, ``forget`` and ``irq`` are connected to the ports of an :class:`Outcome` with these
+    names, which begins and ends runs.
     """
 
     program_depth: int
@@ -27,7 +28,7 @@ class RunRegisters(Component):
     irq: Any
 
     def written(self, name: str) -> Value:
-        """Return whether the host writes the register ``name`` in this cycle."""
+        """Return a bit that is 1 if the host writes the register ``name`` in this cycle."""
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:

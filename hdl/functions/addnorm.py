@@ -42,8 +42,8 @@ def output_layout(lanes: int) -> data.StructLayout:
 def sum_layout(lanes: int) -> data.StructLayout:
     """Return the layout of a beat of 16-bit sums ``s``, one per lane, with ``last`` and ``mask``.
 
-    A sum is that of an element of each of two rows. ``last`` and ``mask`` are as in
-    :func:`input_layout`.
+    A sum adds two elements, one of each row of :func:`input_layout`, which also defines ``last``
+    and ``mask``.
     """
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})

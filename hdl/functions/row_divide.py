@@ -46,7 +46,7 @@ class DivideLane(Component):
         )
 
     def circuit(self, m):
-        """Place the multiplier, the shift and the rounding."""
+        """Place the multiplier, the shifter and the rounding."""
         product = multiply(m, "product", self.mantissa, self.inverse)
         right = delay(m, self.shift + self.scale, 2)
         # One bit more than the result, to round to nearest.

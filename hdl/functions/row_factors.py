@@ -31,14 +31,19 @@ def numbered_layout(factors: int) -> data.StructLayout:
 class RowFactors(Component):
     """Add two rows; output the sum row and its RMS normalization factor, reading the input once.
 
-    The input stream ``i``, ``n``, ``add`` and ``eps`` are those of
-    :class:`celosia.hdl.functions.addnorm.AddNormUnit` with ``rms`` at 1. The output streams
-    ``o_sum`` and ``o`` both have the elements of the sum ``s``; in ``o`` they are 32-bit integers.
-    Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
-    ``last``. A beat leaves both streams in the same cycle, at least one cycle after it entered.
+    A beat of the input stream ``i`` has 16-bit elements of both rows, ``x`` and ``r``. If ``add``
+    is 1, the sum is ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. ``n`` is the number of
+    elements of a row. ``eps`` is added to ``n`` times the sum of squares of ``s``, from which the
+    factor is computed.
+
+    The output streams ``o_sum`` and ``o`` both have the elements of ``s``; in ``o`` they are 32-bit
+    integers. Each output stream has a beat for each input beat, in input order, with the same
+    ``mask`` and ``last``. A beat leaves both streams in the same cycle, at least one cycle after it
+    entered. Throughput is one beat per cycle.
+
     ``factor`` outputs a row's factor, ``mantissa / 2**right``, ``latency`` cycles after the row's
     last beat has left. Factors equal those of ``celosia.sim.norm.row_factors`` bit for bit; only
-    ``right`` may differ if ``mantissa`` is 0. Throughput is one beat per cycle.
+    ``right`` may differ if ``mantissa`` is 0.
     """
 
     i: stream.Interface
@@ -65,7 +70,7 @@ class RowFactors(Component):
         return self._statistics.latency
 
     def circuit(self, m):
-        """Place the adder and the statistics; a beat leaves when both output streams accept it."""
+        """Place the adder and the statistics; a beat leaves when both output streams are ready."""
         m.submodules.statistics = statistics = self._statistics
         moves = self.o.ready & self.o_sum.ready
         held, beat = added(m, self.i, self.add, moves)

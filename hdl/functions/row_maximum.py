@@ -98,7 +98,7 @@ class RowMaximum(Component):
         )
 
     def circuit(self, m):
-        """Place the comparators of a beat's scores, the maximum of the row so far, and a queue."""
+        """Place the comparator tree, the register of the row's maximum so far, and a queue."""
         m.submodules.queue = queue = self.queue
         gather(m, self, errors_of([queue]))
         beat = self.i.payload

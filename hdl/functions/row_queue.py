@@ -64,7 +64,7 @@ class RowQueue(Component):
         )
 
     def circuit(self, m):
-        """Join the first entries of the queues of beats and values; count the reserved entries."""
+        """Place a queue of beats and a queue of row values, and count the reserved entries."""
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows
         gather(m, self, errors_of([beats, rows]))

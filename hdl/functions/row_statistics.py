@@ -64,7 +64,7 @@ class RowStatistics(Component):
         return 3 + -(-ceil_log2(self.lanes) // 2)
 
     def circuit(self, m):
-        """Place the sums of elements and of squares, the variance, and the inverse root."""
+        """Place the sums of elements and of squares, the variance, and the inverse square root."""
         m.submodules.root = root = self._root
         total, squares, done = self._sum(m)
         m.d.comb += [

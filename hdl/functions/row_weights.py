@@ -111,12 +111,12 @@ class WeightLanes:
 class RowWeights(Component):
     """Turns a row's scores into exponentials (weights); outputs them with their sum's reciprocal.
 
-    Weights, ``inverse`` and ``scale`` are those of :class:`WeightLanes`. Latency from the last
-    input beat of a row to the first output beat is
-    ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
-    cycle. ``sum_width`` is the width of the sum of a row with ``max_beats`` beats. If ``parity`` is
-    true, words of the row buffer have parity bits, and bit 1 of the output ``errors`` reports that
-    a wrong word was read.
+    A weight is ``mantissa * 2**(-16 - shift)``, and the reciprocal is
+    ``inverse * 2**(-16 - scale)``. Latency from the last input beat of a row to the first output
+    beat is ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat
+    per cycle. ``sum_width`` is the width (bits) of the sum of a row with ``max_beats`` beats. If
+    ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output ``errors``
+    reports that a wrong word was read.
     """
 
     i: stream.Interface
@@ -141,7 +141,7 @@ class RowWeights(Component):
         )
 
     def circuit(self, m):
-        """Place the pipeline, and a queue that delays weights until their reciprocal is known."""
+        """Place the pipeline, and a queue of weights that wait for the reciprocal of their sum."""
         m.submodules.queue = queue = self.queue
         beat = self.i.payload.beat
         accepted = self.i.valid & self.i.ready

@@ -91,7 +91,7 @@ class SoftmaxUnit(Component):
         return softmax_beat_cycles(deferred=self._deferred) * (beats - 1)
 
     def circuit(self, m):
-        """Place and connect the steps of the softmax."""
+        """Place and connect the units for the maximum, the exponentials and the division."""
         m.submodules.maximum = maximum = self.maximum
         m.submodules.weights = weights = self.weights
         wiring.connect(m, wiring.flipped(self.i), maximum.i)

@@ -42,10 +42,11 @@ class UartReceiver(Component):
     ``rx`` may change at any time: it passes two synchronizing registers. Every bit is the majority
     of three samples around its middle, so glitches of one cycle have no effect. A start bit that
     ends before its middle is ignored. Bytes may follow each other without a pause if the length of
-    the sender's bits is within :func:`tolerance`. ``o`` has a byte in the cycle after the middle of
-    the byte's stop bit. The receiver then waits for the next start bit. If the stop bit of a byte
-    is 0, ``broken`` is 1 for this byte, and reception stops until the line is 1. Raises
-    :class:`InputError` if the divisor is less than 4.
+    the sender's bits is within :func:`tolerance`.
+
+    ``o`` has a byte in the cycle after the middle of the byte's stop bit. The receiver then waits
+    for the next start bit. If the stop bit of a byte is 0, ``broken`` is 1 for this byte, and
+    reception stops until the line is 1. Raises :class:`InputError` if the divisor is less than 4.
     """
 
     rx: In(1, init=1)

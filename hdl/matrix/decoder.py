@@ -35,12 +35,13 @@ class DecodeSteps(Component):
     """Generates the control signals with which a decoder decodes the tiles of a weight matrix.
 
     The tiles in the same columns of the matrix are decoded one after another. ``step`` has the
-    control signals of the current step (:func:`step_layout`). The input ``format`` is the number of
-    the weight format, 0 for INT8. The input ``grouped`` is 1 if the weights have scales. ``reads``
-    is 1 if the current step reads a row of bytes from memory. ``scales`` is 1 if this row has
-    scales. If the input ``advance`` is 1, the next step follows in the next cycle. Together with
-    ``advance``, ``tile`` must be 1 in the last step of a tile. ``restart`` must then also be 1 if
-    the tile is the last one in its columns of the matrix.
+    control signals of the current step (:func:`step_layout`). ``reads`` is 1 if the current step
+    reads a row of bytes from memory. ``scales`` is 1 if this row has scales.
+
+    The input ``format`` is the number of the weight format, 0 for INT8. The input ``grouped`` is 1
+    if the weights have scales. If the input ``advance`` is 1, the next step follows in the next
+    cycle. Together with ``advance``, ``tile`` must be 1 in the last step of a tile. ``restart``
+    must then also be 1 if no further tile has the same columns of the matrix.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):

@@ -32,9 +32,9 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     columns of weights) from ``line`` to ``end - 1`` are loaded.
 
     If ``onward`` is 1, the lines of the next tile follow the lines of this tile in memory. A tile's
-    first line is at ``b_addr`` plus the bytes of all earlier tiles with ``onward`` at 1. If each
-    tile column is stored separately (:func:`stacked`), only earlier tiles in the same columns of B
-    count.
+    first line is at ``b_addr`` plus the bytes of all earlier tiles with ``onward`` at 1. If the
+    tiles in the same columns of B are stored separately (:func:`stacked`), only earlier tiles in
+    these columns count.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
     in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
@@ -310,12 +310,15 @@ def appends(command):
 
 
 def format_of(command):
-    """Return the weight format of a command: 0 for INT8, else 1 plus an index in ``formats``."""
+    """Return the weight format of a command: 0 for INT8, else 1 plus the format's index.
+
+    The index is that in ``formats`` of the machine's configuration.
+    """
     return _flags_of(command, "format_1", "format_2", "format_4")
 
 
 def paired(command):
-    """Return 1 for a MATMUL by preloaded weights with two 4-bit tiles in each slot, else 0."""
+    """Return 1 for a MATMUL by preloaded weights with two 4-bit tiles per weight slot, else 0."""
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
@@ -332,7 +335,7 @@ def one_of_pair(config: MatrixConfig, command):
 def second_of_pair(config: MatrixConfig, command):
     """Return 1 if a command multiplies by the second of two tiles in the same weight slot, else 0.
 
-    Each byte of such a slot holds a 4-bit element of both tiles.
+    Each byte of such a slot holds a 4-bit element of each of the two tiles.
     """
     return flag_if(config.packed_cache, command, "second")
 

@@ -24,12 +24,14 @@ ACC_SETTLE = 3
 class AccumulatorMemory(Component):
     """A memory of ``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits, with adders.
 
-    The port ``accumulate`` adds a row of sums to the row at ``addr``, modulo 2**acc_width. It
-    accepts one row per cycle, also with the same address in consecutive cycles. The port ``drain``
-    reads a row and sets it to zero. It accepts one request per cycle; the row is output
-    ``acc_latency`` cycles after its request is accepted. If ``scrub`` is 1, the row at
-    ``scrub_addr`` becomes zero; neither port may have a request in this cycle. A row is undefined
-    until its first scrub or drain. Addresses must be below ``acc_depth``.
+    The port ``accumulate`` adds a row of sums to the row at ``addr``, modulo 2**acc_width. This
+    port accepts one row per cycle, also with the same address in consecutive cycles. The port
+    ``drain`` reads a row and sets it to zero. This port accepts one request per cycle; the row is
+    output ``acc_latency`` cycles after its request is accepted.
+
+    If ``scrub`` is 1, the row at ``scrub_addr`` becomes zero; neither port may have a request in
+    this cycle. A row is undefined until its first scrub or drain. Addresses must be below
+    ``acc_depth``.
 
     Rows with even and odd addresses are in two banks. A drain request waits in each cycle in which
     a row of the same bank is accumulated. If consecutive rows are accumulated, each bank can be

@@ -20,11 +20,13 @@ class OnchipMemory(Component):
     """A memory of ``size`` bytes in block RAM, as the memory side of the external memory port.
 
     One word is read or written per cycle; if a read and a write wait, the write is first. The first
-    word of a read burst is available four cycles after the request. ``written`` is 1 two cycles
-    after the last word of a write burst. A read burst that is requested during another read burst
-    follows without a gap. The next write request is accepted one cycle after the last word of the
-    current write burst. ``failed`` is 1 for one cycle for each accessed word past the end of the
-    memory. Such a word is not written; its read data are those of an earlier read. Raises
+    word of a read burst is available four cycles after the request. A read burst that is requested
+    during another read burst follows without a gap. ``written`` is 1 two cycles after the last word
+    of a write burst. The next write request is accepted one cycle after the last word of the
+    current write burst.
+
+    ``failed`` is 1 for one cycle for each accessed word past the end of the memory. A write past
+    the end has no effect, and a read returns the data of an earlier read. Raises
     :class:`InputError` if ``size`` is not a whole number of words, is less than two words, or
     exceeds the address range of the port.
     """

@@ -13,11 +13,12 @@ class Ram(Component):
     A word consists of parts of ``part`` bits, or is one part if ``part`` is None; ``write_en`` has
     one bit for each part. If this bit is 1, the part of ``write_data`` is written to the word at
     ``write_addr``. A cycle with ``read_en`` at 1 reads the word at ``read_addr``. ``read_data`` is
-    this word from the next cycle on, until another word is read. If ``ordered`` is true, a read in
-    the cycle of a write to the same word is defined: it returns the new word if ``transparent`` is
-    true, else the old word. If ``ordered`` is false, the result of such a read is undefined. The
-    attribute ``no_rw_check`` then informs Yosys, so that synthesis adds no comparators of addresses
-    and no bypass registers to block RAMs.
+    this word from the next cycle on, until another word is read.
+
+    If ``ordered`` is true, a read in the cycle of a write to the same word is defined: it returns
+    the new word if ``transparent`` is true, else the old word. If ``ordered`` is false, the result
+    of such a read is undefined. The attribute ``no_rw_check`` then informs Yosys, so that synthesis
+    adds no comparators of addresses and no bypass registers to block RAMs.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The streams inside the vector engine: beats of bytes, and beats of 32-bit values."""
+"""Streams inside the vector engine: a beat (one transfer) has bytes or 32-bit values."""
 
 from collections.abc import Sequence
 

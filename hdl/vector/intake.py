@@ -18,13 +18,15 @@ from celosia.hdl.vector.params import word_layout
 class Intake(Component):
     """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
-    A beat of ``i`` has ``beat_lanes`` accumulators of one row. The k-th beat uses the k-th
-    parameter word of ``words``. The word has parameters for ``lanes`` lanes; lane i uses those of
-    lane ``i % lanes``. For each beat, ``o`` outputs a beat of 16-bit elements, low byte first. The
-    ``count``, ``row_last`` and ``last`` of this beat are those of the parameter word, and
-    ``tile_last`` is 0. Throughput is one beat per cycle; a result follows its beat by at least
-    ``latency`` cycles. In a ``registered`` machine there is a register stage before the
-    requantizers, and one after the queue that follows them.
+    A beat of ``i`` has ``beat_lanes`` accumulators of one row. Beat k uses word k of ``words``, a
+    stream of parameter words. A parameter word has parameters for ``lanes`` lanes; lane i uses
+    those of lane ``i % lanes``.
+
+    For each beat, ``o`` outputs a beat of 16-bit elements, low byte first. The ``count``,
+    ``row_last`` and ``last`` of this beat are copied from the parameter word, and ``tile_last`` is
+    0. Throughput is one beat per cycle; a result follows its beat by at least ``latency`` cycles.
+    In a ``registered`` machine there is a register stage before the requantizers, and one after the
+    queue that follows them.
     """
 
     def __init__(self, config: VectorConfig):

@@ -110,10 +110,11 @@ class ParamMemory(Component):
     matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is
     1, the scale that each word represents is multiplied by the factor of the beat's row: the
     multiplier and the shift change as in ``celosia.sim.requantize.times_factor``. If ``factors`` is
-    0, words do not change. ``factor`` is the storage index of the factor of row 0; the next rows
-    have the next indices. If ``by_tile`` is 1, a beat uses the factor of its tile column instead of
-    its row. A factor on the input ``kept`` is stored at its index; only walks that start in later
-    cycles may read it.
+    0, words do not change.
+
+    ``factor`` is the storage index of the factor of row 0; the next rows have the next indices. If
+    ``by_tile`` is 1, a beat uses the factor of its tile column instead of its row. A factor on the
+    input ``kept`` is stored at its index; only walks that start in later cycles may read it.
     """
 
     def __init__(

@@ -16,10 +16,11 @@ WAITING = (Skid, RegisterSlice)
 
 
 class SumWriter(Component):
-    """Writes the 16-bit elements of beat k of ``i`` to address k of ``walk`` in the scratchpad.
+    """Writes 16-bit elements to the scratchpad: beat k of ``i`` to address k of ``walk``.
 
-    ``start`` starts a walk; ``busy`` is 1 from then until the last write of the walk has been
-    accepted. While no walk is active, beats are accepted and dropped.
+    ``walk`` describes a sequence of addresses (:class:`Walker`). A cycle with ``start`` at 1 begins
+    this sequence; ``busy`` is 1 from then until the last write of the sequence has been accepted.
+    While ``busy`` is 0, beats are accepted and dropped.
     """
 
     def __init__(self, access: Access, lanes: int, *, stages: int = 0, forward: bool = False):

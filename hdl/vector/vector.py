@@ -56,11 +56,13 @@ class VectorEngine(Component):
 
     Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. The table gives
     the cycles of a command of m rows of n columns, from the cycle that offers the command to
-    ``done``, if the engine never waits for a memory. ``beats`` is the number of beats of the input:
-    ``m * ceil(n / lanes)``. For DRAIN, it is the sum of ``m * ceil(c / lanes)`` over all tile
-    columns; c is the number of columns in the tile column. For PARAMS, n is the number of parameter
-    words. For SOFTMAX, replace ``lanes`` by ``softmax_lanes`` in the table and in ``beats``.
-    ``overhead`` is ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
+    ``done``, if the engine never waits for a memory.
+
+    ``beats`` is the number of beats of the input: ``m * ceil(n / lanes)``. For DRAIN, it is the sum
+    of ``m * ceil(c / lanes)`` over all tile columns; c is the number of columns in the tile column.
+    For PARAMS, n is the number of parameter words. For SOFTMAX, replace ``lanes`` by
+    ``softmax_lanes`` in the table and in ``beats``. ``overhead`` is
+    ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
 
     ========= =====================================================================
     DRAIN     beats + drain_latency + Epilogue.latency

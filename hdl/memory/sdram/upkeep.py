@@ -17,11 +17,12 @@ class Upkeep(Component):
     For the start, the unit waits ``timing.init`` cycles, closes all rows, refreshes eight times and
     sets the mode register. After the start ``ready`` is 1, and one more refresh becomes due every
     ``timing.refresh`` cycles. At most ``POSTPONED`` due refreshes are counted. ``wanted`` is 1
-    while a refresh is due, and ``urgent`` is 1 while at least ``URGENT`` are due. The controller
-    sets ``quiet`` to 1 in a cycle in which it moves no data and may close all rows. A due refresh
-    begins in a cycle with ``quiet`` at 1. ``working`` is 1 from the next cycle until the end of the
-    refresh, and during the start. While ``working`` is 1, the controller must send ``command`` to
-    the chip; a PRECHARGE must apply to all banks.
+    while a refresh is due, and ``urgent`` is 1 while at least ``URGENT`` are due.
+
+    The controller sets ``quiet`` to 1 in a cycle in which it moves no data and may close all rows.
+    A due refresh begins in a cycle with ``quiet`` at 1. ``working`` is 1 from the next cycle until
+    the end of the refresh, and during the start. While ``working`` is 1, the controller must send
+    ``command`` to the chip; a PRECHARGE must apply to all banks.
     """
 
     def __init__(self, timing: SdramTiming):
