@@ -88,8 +88,8 @@ extern const {kind}_model_t {name}_model;
 def words(data: bytes | Iterable[int]) -> list[str]:
     """Return a list of 32-bit words, written as C constants.
 
-    The words are the numbers in ``data``. If ``data`` is bytes, each word has four of them, the
-    least significant first, and zeros fill the last word.
+    The words are the numbers in ``data``. If ``data`` is bytes, each word has four bytes, the least
+    significant first, and zeros fill the last word.
     """
     if isinstance(data, bytes):
         data = np.frombuffer(data + bytes(-len(data) % 4), "<u4").tolist()

@@ -56,9 +56,9 @@ class Script:
     def compare(self, addr: int, count: int) -> None:
         """Append a record that makes the board find the largest INT16 number in a range.
 
-        The range has ``count`` bytes of external memory from byte address ``addr`` on. The
-        records of :meth:`name` and :meth:`choose_register` that follow use the index of this
-        number, counted from 0.
+        The range has ``count`` bytes of external memory from byte address ``addr`` on. Later
+        records of :meth:`name` and :meth:`choose_register` use the number's index in the range,
+        counted from 0.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
