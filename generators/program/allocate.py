@@ -77,8 +77,7 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
     without the last part.
 
     Lifetimes are those in ``used``. The counts (:attr:`Use.beside`) are those in ``used`` plus, for
-    each further execution, the counts of the last part: their difference between ``used`` and
-    ``before``.
+    each further execution, the difference between the counts in ``used`` and in ``before``.
     """
     grown = {}
     for name, use in used.items():

@@ -174,7 +174,7 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool, early: bool = False
 ) -> list[list[Node]]:
-    """Return the list of instructions of each section, including the loads of the instructions.
+    """Return the list of instructions of each section, with each load placed before its use.
 
     A section is a list of items (:class:`Item`): instructions, and the loads that must precede
     them. Items with the same :attr:`Item.stream` form a stream. If ``across`` is true, a stream

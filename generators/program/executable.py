@@ -63,7 +63,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a program: its entry point, and the register values that the host writes before."""
+    """A run of a program: its entry point, and the register values that the host writes first."""
 
     entry: str
     """Name of the entry point."""
@@ -101,7 +101,7 @@ class Executable:
     def cycles(self, runs: Sequence[Run], latency: int, interval: int = 1) -> int:
         """Return the sum of the predicted cycles of several runs.
 
-        ``latency`` and ``interval`` are those of :meth:`expect`.
+        ``latency`` and ``interval`` (cycles) describe external memory, as in :meth:`expect`.
         """
         return sum(self.expect(run, latency, interval).cycles for run in runs)
 

@@ -25,7 +25,7 @@ GIVEN = -1
 
 @dataclass
 class Line:
-    """A program instruction, with the values of its operands in every iteration of its loops."""
+    """A program instruction, with its operands' values in all iterations of the loops around it."""
 
     opcode: Opcode
     flags: frozenset[str]

@@ -1,8 +1,9 @@
 """Dependency tokens of a program with loops.
 
-By a dependency token, an instruction of one engine waits for an instruction of another engine,
-which pushes the token. The waiting instruction pops the token. In a loop, each iteration must push
-and pop the same tokens. A token that is pushed in a loop must be popped in the same loop.
+A dependency token makes an instruction of one engine wait for an earlier instruction of another
+engine. The earlier instruction pushes the token, and the waiting instruction pops the token. In a
+loop, each iteration must push and pop the same tokens. A token that is pushed in a loop must be
+popped in the same loop.
 
 Barriers (:mod:`celosia.generators.program.loops`) ensure both rules. A loop needs no barriers if
 consecutive iterations need the same tokens. Then an engine may begin the next iteration while other

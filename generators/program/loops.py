@@ -71,7 +71,7 @@ def least_words(nodes: Sequence[Node]) -> int:
 
 
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
-    """Return the program-memory words of instructions and loops, or None if that is impossible.
+    """Return the program-memory words of a program, or None if its loops cannot be encoded.
 
     Loops cannot be encoded if they need too many registers. Loops without barriers cannot be
     encoded if their iterations need different dependency tokens. If too few registers are free, a

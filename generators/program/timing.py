@@ -90,12 +90,13 @@ class VectorTiming:
     ) -> int:
         """Return the cycle in which a command that is offered in cycle ``begin`` completes.
 
-        Products have priority at the memories, so they may delay the command:
+        Matrix products have priority at the memories, so they may delay the command. Three
+        arguments have the spans of cycles in which products access memories:
 
-        - ``others`` are the spans in which products read the scratchpad.
-        - ``sums`` are the spans in which products with resident weights write accumulator rows.
-        - ``tiles`` are the spans in which all other products write one tile column's rows in
-          ascending order. Past spans are removed from ``tiles``.
+        - ``others``: products read the scratchpad;
+        - ``sums``: products with resident weights write accumulator rows;
+        - ``tiles``: all other products write one tile column's accumulator rows in ascending order.
+          Past spans are removed from ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -218,8 +219,8 @@ class VectorTiming:
     def cycles(self, step: Step) -> int:
         """Return the number of cycles that a command takes if no product delays it.
 
-        The cycles are counted from the one in which its queue offers the command to the engine,
-        until the command completes.
+        The first of these cycles is the one in which the queue offers the command to the engine.
+        The command completes after the last one.
         """
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:

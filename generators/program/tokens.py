@@ -1,4 +1,8 @@
-"""Insertion of dependency tokens, by which an instruction waits for one of another engine."""
+"""Insertion of dependency tokens into a program.
+
+A dependency token makes an instruction of one engine wait for an earlier instruction of another
+engine.
+"""
 
 import math
 from collections.abc import Sequence
