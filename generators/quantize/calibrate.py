@@ -75,7 +75,7 @@ class Calibration:
         return np.array([self.ranges[name].low, self.ranges[name].high])
 
     def bounds(self, name: str) -> Range:
-        """Return the range of :meth:`values`, which includes 0."""
+        """Return the smallest and the largest of :meth:`values` as a range, which includes 0."""
         values = self.values(name)
         return Range(min(float(values.min()), 0.0), max(float(values.max()), 0.0))
 

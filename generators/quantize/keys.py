@@ -89,7 +89,7 @@ class HeadSteps:
         """Return ``tensor``, the queries or keys of an attention, with a scale for each column.
 
         If the tensor's name ends in ``_sums``, it has the values before the rotation, in INT16.
-        Otherwise it has the values that are multiplied as scores, in INT16 if ``wide`` is true.
+        Otherwise it has the values from which scores are computed, in INT16 if ``wide`` is true.
         """
         prefix, _, kind = tensor.name.rpartition(".")
         name, steps = kind.removesuffix("_sums"), self.keys(prefix)

@@ -1,9 +1,10 @@
 """Low-rank corrections: two thin matrices that compensate the error of coarse weights.
 
-Weights are approximated by ``codes + first @ second``. Two steps are repeated in turn. First the
-weights minus the thin product ``first @ second`` are rounded, which gives ``codes``. Then the thin
-product is fitted to the error of the codes. The fit is weighted by the correlation of the inputs,
-as in Zhang et al. 2024, "LQER". In Yao et al. 2023, "ZeroQuant-V2", it is not weighted.
+Weights are approximated by ``codes + first @ second``. Two steps alternate. In the first step, the
+weights minus the thin product ``first @ second`` are rounded, which gives ``codes``. In the second
+step, the thin product is fitted to the error of the codes. The fit is weighted by the correlation
+of the inputs, as in Zhang et al. 2024, "LQER". In Yao et al. 2023, "ZeroQuant-V2", it is not
+weighted.
 """
 
 from dataclasses import dataclass
@@ -49,7 +50,7 @@ def correct(
 
     ``form`` is the format of the codes. If ``group`` is not 0, each ``group`` successive weights of
     an output share a further scale. ``inputs`` are samples [count, k] of the layer's input, in
-    units of the input's scales. An output whose weights are all 0 has no codes but 0 and no
+    units of the input's scales. An output whose weights are all 0 has only codes 0, and no
     correction. Raises :class:`InputError` if ``rank`` is not less than both n and k; the message
     has the layer's name ``layer``.
     """

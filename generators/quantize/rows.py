@@ -17,8 +17,8 @@ class Rows:
     """Stores rows of tensors, for inputs that are spread evenly over all inputs.
 
     The model is evaluated on ``count`` inputs of at most ``length`` rows. If the memory has no room
-    for the rows of one input, only its first rows are stored. ``wanted`` are the names of the
-    tensors; None stands for all tensors with a row for each token.
+    for all rows of an input, only the input's first rows are stored. ``wanted`` are the names of
+    the tensors; None stands for all tensors with a row for each token.
     """
 
     def __init__(self, count: int, length: int, wanted: Collection[str] | None = None):
