@@ -2,7 +2,8 @@
 
 A decoder computes these tensors for each token. Numbers in parentheses are the equations of
 docs/numerics.md. ``x`` is the residual stream in INT16; all other tensors are INT8 except scores
-and logits::
+and logits. ``q``, ``k`` and ``v`` are queries, keys and values, ``p`` probabilities, and ``W``
+weights::
 
     x = embedding[token]                      (2) to INT16, learned positions added
     h = norm(x)                               (4)
@@ -76,12 +77,12 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that the machine does not store if it has ``fused``.
+    """Return the names of the inputs of softmax and normalization.
 
-    These tensors are the inputs of softmax and normalization. If the configuration's field
-    ``fused`` is true, softmax and normalization read sums of matrix products from the accumulators,
-    and requantize these sums themselves. If ``fused`` is false, the requantized sums are stored in
-    the scratchpad.
+    If the configuration's field ``fused`` is true, the machine does not store these tensors.
+    Softmax and normalization then read sums of matrix products from the accumulators, and
+    requantize these sums themselves. If ``fused`` is false, the requantized sums are stored in the
+    scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)
