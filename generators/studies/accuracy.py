@@ -186,12 +186,14 @@ def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[t
 def softmax_rows(
     kind: int, count: int, length: int, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return test scores of one of four kinds, and a mask, both [count, length].
+    """Return test scores of the kind ``kind``, and a mask, both [count, length].
 
-    The mask is False for masked columns; only kind 3 has such columns. Kind 0 has one large score,
-    and equal small scores in the other columns. Kind 1 has normally distributed scores, as in
-    attention. Kind 2 has at most five different scores. Kind 3 has normally distributed scores, and
-    random columns are masked.
+    - Kind 0 has one large score, and equal small scores in the other columns.
+    - Kind 1 has normally distributed scores, as in attention.
+    - Kind 2 has at most five different scores.
+    - Kind 3 has normally distributed scores, and random columns are masked.
+
+    The mask is False for masked columns; only kind 3 has masked columns.
     """
     mask = np.ones((count, length), dtype=bool)
     if kind == 0:

@@ -30,8 +30,8 @@ def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[st
     ``path`` is the model's folder or ONNX file. ``tokens`` is the number of tokens for an ONNX
     encoder whose graph does not fix this number; otherwise it may be 0. The result is a dictionary:
 
-    - ``difference``: the largest difference between the two outputs for an input, divided by the
-      largest magnitude in the library's output; the maximum over all inputs;
+    - ``difference``: a quotient for the worst input: the largest difference between the two
+      outputs, divided by the largest magnitude in the library's output;
     - ``library``: name and version of the original library;
     - ``inputs``: number of inputs;
     - ``refused``: None if the models can be compared, otherwise a sentence with the reason. Then

@@ -71,9 +71,9 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
 
 
 def batches(rows: int) -> Iterator[int]:
-    """Yield the number of rows in each batch, which is at most :data:`ROWS_PER_BATCH`.
+    """Split ``rows`` rows into batches of at most :data:`ROWS_PER_BATCH` rows.
 
-    The numbers add up to ``rows``.
+    Yields the number of rows of each batch.
     """
     for start in range(0, rows, ROWS_PER_BATCH):
         yield min(ROWS_PER_BATCH, rows - start)

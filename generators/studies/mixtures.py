@@ -57,7 +57,7 @@ def search_formats(
 
     ``source`` is the loaded language model, or None for the digits model ``name``. ``show``
     displays the progress of the search. Raises :class:`InputError` if the model is neither a digits
-    model nor a decoder, or if :func:`check_loss` raises it.
+    model nor a decoder, and in the cases of :func:`check_loss`.
     """
     check_loss(bound, options.weights)
     if bound is None:
