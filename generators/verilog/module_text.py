@@ -120,7 +120,7 @@ class ModuleText:
         return self._under(comment, "\n".join(lines))
 
     def like(self, comment: str, header: str) -> str:
-        """Return the module's Verilog with ``comment`` before it and the port list ``header``.
+        """Return the module's Verilog with the port list ``header``, preceded by ``comment``.
 
         ``header`` is the commented port list of a module with the same ports; its widths are
         replaced by this module's widths.

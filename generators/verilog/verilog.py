@@ -1,4 +1,4 @@
-"""Readable Verilog from any component."""
+"""Conversion of any component to readable Verilog."""
 
 import re
 import subprocess
