@@ -44,7 +44,7 @@ class GoldenModel:
         The tensors are those that vector instructions write to the scratchpad. Scores and
         probabilities are [heads, sequence, sequence], other tensors [rows, columns]. If an input
         has fewer rows than the longest input, the machine does not compute the missing rows, which
-        are 0 in the result. The arguments are those of :meth:`run`.
+        are 0 in the result. The arguments are the same as for :meth:`run`.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []

@@ -176,7 +176,9 @@ class Host(Executable):
 
         For text i, ``positions[i]`` is the token's position and ``tokens[i]`` the token number. The
         first run processes the tokens of all texts. If there are two texts, a second run computes
-        the logits of the second text. The other arguments and errors are those of :meth:`run`.
+        the logits of the second text. ``bits`` (8, 4 or 2) is the number of upper bits that the
+        runs read of nested weights; for other weights it must be 8. Raises :class:`InputError` if a
+        position is beyond the longest text.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         whole = {
@@ -193,7 +195,8 @@ class Host(Executable):
         """Return two runs: one looks up the embeddings of ``tokens``, the other processes them.
 
         ``tokens`` are 2 to :attr:`rows` successive tokens of a text, from ``position`` on. ``bits``
-        is that of :meth:`run`.
+        (8, 4 or 2) is the number of upper bits that the second run reads of nested weights; for
+        other weights it must be 8.
         """
         words = registers(self.calls["words"], {Index.POSITION: position}, tokens)
         return [Run("words", words), self.run(position, rows=len(tokens), bits=bits)]
@@ -247,17 +250,18 @@ class Host(Executable):
 
         For an input of rows of numbers, this is the run of the longest input, which loads all
         weights. For texts, these are the :meth:`steps` for a token of each text at
-        :attr:`last_position`. ``bits`` is that of :meth:`run`.
+        :attr:`last_position`. ``bits`` (8, 4 or 2) is the number of upper bits that the runs read
+        of nested weights; for other weights it must be 8.
         """
         if self.reads_tokens:
             return self.steps([self.last_position] * self.batch, bits=bits)
         return [self.run(bits=bits)]
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of the runs that :meth:`longest` returns, added up.
+        """Return the predicted cycles of all runs that :meth:`longest` returns for ``bits``.
 
         External memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles. ``bits`` is that of :meth:`run`.
+        ``interval`` cycles.
         """
         return self.cycles(self.longest(bits), latency, interval)
 
