@@ -1,4 +1,4 @@
-"""Fields and checks of model descriptions, for encoders and decoders alike."""
+"""Fields and checks of model descriptions that encoders and decoders share."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ MOST_OF_ANY = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class Description(ABC):
-    """Fields and checks that descriptions of encoders and decoders share."""
+    """Base class of descriptions of encoders and decoders: the common fields and checks."""
 
     name: str
     """Name of the model."""

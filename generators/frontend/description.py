@@ -37,7 +37,7 @@ class ModelDescription(Description):
     2023, "Simplifying Transformer Blocks").
 
     Raises :class:`InputTypeError` if a field has the wrong type, and :class:`InputError` if a value
-    is invalid or does not fit the others.
+    is invalid or does not fit the other values.
     """
 
     tokens: int

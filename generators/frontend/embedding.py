@@ -19,8 +19,8 @@ def lookup(
     If the model's ``embedding`` is "tokens", ``inputs`` has token numbers [count, n], or pairs of
     token number and token type [count, n, 2]. If ``inputs`` has no token types, the argument
     ``types`` [count, n] has them; if ``types`` is None, all types are 0. If ``embedding`` is
-    "none", ``inputs`` has a vector for each token, [count, n, dim]. n is the model's ``tokens``, or
-    less if the model accepts variable lengths.
+    "none", ``inputs`` has a vector for each token, [count, n, dim]. The number n of tokens is the
+    model's ``tokens``, or less if the model accepts variable lengths.
 
     Each row of the result is the sum of a token's vector, its type's vector and its position's
     vector. A model without types or positions lacks these terms. If the model has a class token,

@@ -1,4 +1,4 @@
-"""Hugging Face model folders of text encoders like BERT."""
+"""Import of text encoders like BERT from Hugging Face folders."""
 
 import re
 from collections.abc import Mapping

@@ -41,8 +41,8 @@ def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[s
     """Return the name that a model description has for a tensor, or an empty text if it has none.
 
     ``name`` is the tensor's name in the file. In this name, ``layer`` is the text before a layer's
-    number. ``parts`` is a dictionary from the file's name of each module in a layer to the
-    description's name; ``outside`` is such a dictionary for all other modules.
+    number. ``parts`` and ``outside`` are dictionaries from the file's name of a module to the
+    description's name: ``parts`` for modules in a layer, ``outside`` for all other modules.
     """
     module, _, part = name.rpartition(".")
     number, _, inside = module.removeprefix(layer).partition(".")

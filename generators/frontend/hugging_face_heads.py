@@ -191,7 +191,7 @@ def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
 
     The importer removes each tensor that it uses, so the remaining head tensors are unused. Tensors
     whose name contains a match of the pattern ``computed`` are also removed, because the importer
-    computes them itself. Their names are not returned.
+    computes them itself; names of these tensors are not returned.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in {*heads, *filter(computed.search, folder.tensors)}:

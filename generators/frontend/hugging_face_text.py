@@ -1,4 +1,4 @@
-"""Hugging Face model folders of decoders like Llama and GPT-2."""
+"""Import of decoders like Llama and GPT-2 from Hugging Face folders."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Hugging Face model folders of encoders of images and spectrograms."""
+"""Import of encoders of images and spectrograms from Hugging Face folders."""
 
 import math
 import re

@@ -35,8 +35,8 @@ class OtherInput:
     def check(self, values: Array) -> None:
         """Check the shape and type of an array for this input.
 
-        Raises :class:`InputError` if its shape is not ``shape``, or if the input takes integers and
-        the array contains floats.
+        Raises :class:`InputError` if the array does not have the input's shape, or if the input
+        takes integers and the array contains floats.
         """
         if values.shape != self.shape:
             raise InputError(
@@ -72,8 +72,8 @@ class NamedInputs:
 
         ``values`` is the sample: a dictionary from input name to array. If the model has only the
         first input and masks, ``values`` may be the array of the first input. If the sample
-        contains a mask or a length, padding tokens are removed from the first input. Error messages
-        call the model ``model``.
+        contains a mask or a length, padding tokens are removed from the first input. ``model`` is
+        the model's name for error messages.
 
         Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
         type.

@@ -39,7 +39,7 @@ class TextDescription(Description):
     GPT-2 has layer norms, learned positions, an MLP with ``gelu_tanh``, and biases.
 
     Raises :class:`TypeError` if a field has the wrong type, and :class:`InputError` if a value is
-    invalid or does not fit the others.
+    invalid or does not fit the other values.
     """
 
     vocabulary: int

@@ -11,7 +11,7 @@ _MOVES = ("Reshape", "Expand", "ConstantOfShape", "Tile")
 def single(model: Any, batch: int) -> Any:
     """Return a copy of a graph for a batch of 1.
 
-    The batch is removed from the inputs, from the shapes of reshaped or expanded values, and from
+    The batch is changed to 1 in the inputs, in the shapes of reshaped or expanded values, and in
     constants that repeat one value for each element of the batch. The caller must check that the
     copy computes the same results.
     """

@@ -185,7 +185,7 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Change mask inputs to ordinary data inputs, and return whether the graph had any.
+        """Change mask inputs to ordinary data inputs; return whether the graph had mask inputs.
 
         ``kinds`` are the kinds (:attr:`Place.kind`) of the inputs that are changed. By default,
         these are the kinds of masks that mark the valid tokens. The kind of each changed input
@@ -201,11 +201,10 @@ class Graph:
     ) -> dict[str, Array]:
         """Return the arrays of all inputs of the graph: a dictionary from input name to array.
 
-        ``values`` is the array of the first input. If ``values`` has fewer tokens than the graph
-        needs, padding is appended: padding tokens if it has token numbers, otherwise zeros.
-        ``others`` is a dictionary from names of other inputs to their arrays. :meth:`Place.given`
-        computes each input that is missing in ``others`` from ``length``, the number of valid
-        tokens.
+        ``values`` is the array of the first input. If the array has fewer tokens than the graph
+        needs, padding is appended: padding tokens to token numbers, zeros to other data. ``others``
+        is a dictionary from names of other inputs to their arrays. :meth:`Place.given` computes
+        each input that is missing in ``others`` from ``length``, the number of valid tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)

@@ -68,11 +68,13 @@ def _patched(node: Node, view: View) -> View:
 def matmul(node: Node) -> View:
     """Return a :class:`View` of the result of a MatMul node.
 
-    If the right operand is constant, the result is the output of a linear layer. If the left
-    operand is constant, it contains the queries of a pooling by attention, and the result is their
-    scores (before the softmax). If the left operand is attention scores, the result is the context
-    of the attention. In all other cases the result is attention scores: the products of queries and
-    keys. Raises :class:`UnsupportedError` if the operands do not suit that result.
+    - If the right operand is constant, the result is the output of a linear layer.
+    - If the left operand is constant, it has the queries of a pooling by attention. The result is
+      the queries' scores (before the softmax).
+    - If the left operand is attention scores, the result is the context of the attention.
+    - In all other cases the result is attention scores: the products of queries and keys.
+
+    Raises :class:`UnsupportedError` if the operands do not suit that result.
     """
     left, right = node.inputs
     if isinstance(right, np.ndarray):
@@ -133,10 +135,11 @@ def conv(node: Node) -> View:
 def einsum(node: Node) -> View:
     """Return a :class:`View` of the result of an Einsum node with two operands.
 
-    If an operand is constant, the result is the output of a linear layer. If an operand is
-    attention scores, the result is the context of the attention. In all other cases the result is
-    attention scores: the products of queries and keys. Raises :class:`UnsupportedError` if the
-    equation does not suit that result.
+    - If an operand is constant, the result is the output of a linear layer.
+    - If an operand is attention scores, the result is the context of the attention.
+    - In all other cases the result is attention scores: the products of queries and keys.
+
+    Raises :class:`UnsupportedError` if the equation does not suit that result.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

@@ -58,11 +58,11 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return a :class:`View` of a LayerNorm's scale times the input or the means of its rows.
+    """Return a :class:`View` of a LayerNorm's scale times the LayerNorm's input or row means.
 
-    One operand is the scale, ``gamma / sqrt(variance + epsilon)`` for each row. The other is the
-    LayerNorm's input, or the mean of each of the input's rows. The result's tensor is a
-    :class:`Spread`.
+    One operand of the node is the scale, ``gamma / sqrt(variance + epsilon)`` for each row. The
+    other operand is the LayerNorm's input, or the mean of each row of this input. The result's
+    tensor is a :class:`Spread`.
     """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):

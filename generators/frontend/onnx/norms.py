@@ -21,7 +21,7 @@ _SQUARE = np.linspace(-3.0, 3.0, 25)
 
 
 def layer_norm(node: Node) -> View:
-    """Return the output of a single ONNX node that computes a whole norm."""
+    """Return the norm that a single ONNX node computes, such as LayerNormalization."""
     view = node.view(0)
     if node.attribute("axis", -1) not in (-1, len(view.shape) - 1):
         raise UnsupportedError("it normalizes more than the columns of a token")
@@ -105,7 +105,7 @@ def shared_mean(node: Node, view: View, mask: Mask) -> View:
 
 
 def centred(node: Node, left: View, right: View) -> View:
-    """Return a tensor minus the mean of each row, the first part of a LayerNorm."""
+    """Return a tensor minus the mean of each row, which is the first step of a LayerNorm."""
     stat = right.tensor
     assert isinstance(stat, RowMean)
     if stat.squares or stat.source is not left.tensor or right.function is not None:
