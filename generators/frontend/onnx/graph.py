@@ -320,8 +320,8 @@ class Graph:
         """Run the whole graph, and return the selected output as an array of floats.
 
         If the graph has a fixed batch of more than 1, each input is repeated for the whole batch.
-        The result then has only the first element of the batch, as a batch of 1. Arguments are as
-        for :meth:`feeds`. Raises :class:`InputError` if the graph cannot be run.
+        The result then has only the first element of the batch, as a batch of 1. The arguments are
+        the same as for :meth:`feeds`. Raises :class:`InputError` if the graph cannot be run.
         """
         feeds = self.feeds(values, length, others)
         if self.batch > 1:

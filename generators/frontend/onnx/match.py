@@ -57,10 +57,10 @@ class Encoder:
     """The value that this encoder computes, if it is not the graph's output."""
 
     def fields(self, name: str) -> dict[str, Any]:
-        """Return the fields that the descriptions of an encoder and of a decoder share, by name.
+        """Return a dictionary of the description's fields that encoders and decoders share.
 
-        ``name`` is the model's name. A graph with a causal mask is a decoder, whose blocks are
-        recognized as those of an encoder.
+        ``name`` is the model's name. A graph with a causal mask is a decoder, but its blocks are
+        recognized like those of an encoder.
         """
         first = self.blocks[0]
         return {

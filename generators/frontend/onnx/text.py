@@ -1,7 +1,7 @@
 """Import of decoders from ONNX graphs.
 
-Such a graph has a causal mask. The graph's output has a row for each token of a text: the scores of
-all tokens of the vocabulary.
+A decoder's graph has a causal mask. The graph's output has a row for each token of a text: the
+scores of all tokens of the vocabulary.
 """
 
 from pathlib import Path
