@@ -314,12 +314,11 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return which row and column of its tensor each row and column of the view contains.
+        """Return the indices of the tensor rows and columns that the view contains, as two arrays.
 
         The view is read as a matrix. Its last axis is the matrix's columns, and all other axes
-        together are the matrix's rows. The result is two arrays. The first array has the index of a
-        tensor row for each matrix row. The second array has the index of a tensor column for each
-        matrix column.
+        together are the matrix's rows. The first array has the index of a tensor row for each
+        matrix row. The second array has the index of a tensor column for each matrix column.
 
         Raises :class:`UnsupportedError` if a matrix row contains elements from several tensor rows.
         The same error is raised unless all matrix rows contain the same tensor columns in the same
