@@ -32,9 +32,9 @@ class BusAccelerator(Component):
     (forget outstanding accesses) to the register CONTROL. The bus must be reset at the same time as
     the bridge.
 
-    If the configuration has ``trace``, the port ``trace`` reports each write of the vector
-    engine to the scratchpad, and the port ``events`` reports the activity of every engine.
-    Otherwise there are no such ports. Raises :class:`InputError` if the bus is unknown.
+    Two ports exist only if the configuration has the option ``trace``. The port ``trace`` reports
+    each write of the vector engine to the scratchpad, and the port ``events`` reports the activity
+    of every engine. Raises :class:`InputError` if the bus is unknown.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):

@@ -177,7 +177,7 @@ class CommandQueue(Component):
 
 
 class StagedCommandQueue(CommandQueue):
-    """A :class:`CommandQueue` with shorter timing paths, for machines with ``registered`` true.
+    """A :class:`CommandQueue` with shorter timing paths, for the option ``registered``.
 
     An entry of the queue accepts a command only in a cycle that begins with the entry empty. One
     cycle before a word arrives, registers select the operand to which the word belongs. If a memory
@@ -299,8 +299,8 @@ class Dispatch(Component):
     than 255 tokens from one engine to another are unused, ``overflow`` is 1 until ``clear``, and
     the results of the run are invalid.
 
-    In a ``registered`` machine, each queue receives words through a register slice. Words, commands
-    and ``idle`` are then one cycle later.
+    In machines with the option ``registered`` (more pipeline registers), each queue receives words
+    through a register slice. Words, commands and ``idle`` are then one cycle later.
     """
 
     def __init__(self, control: Control):

@@ -123,10 +123,10 @@ class Sequencer(Component):
     word, and an ENDLOOP one cycle more if the loop's body runs again.
 
     There are two pipeline stages. The first stage reads a word from memory, reads the operand's
-    register, and decodes the word as a header. The second stage executes the word. In a
-    ``registered`` machine, each word is decoded when the host writes the word, and the result is
-    stored with the word. If the program memory has the protection level ``correct``, a corrected
-    word takes one cycle more (``celosia.hdl.memory.late_ram``).
+    register, and decodes the word as a header. The second stage executes the word. In machines with
+    the option ``registered`` (more pipeline registers), each word is decoded when the host writes
+    the word, and the result is stored with the word. If the program memory has the protection level
+    ``correct``, a corrected word takes one cycle more (``celosia.hdl.memory.late_ram``).
 
     These errors stop the run:
 

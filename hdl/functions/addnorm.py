@@ -50,7 +50,7 @@ def sum_layout(lanes: int) -> data.StructLayout:
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width (bits) of a row's element times the row's length."""
+    """Return the width (bits) of the product of a row's element and the row's length."""
     return max_row.bit_length() + 16
 
 

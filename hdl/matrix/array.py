@@ -21,10 +21,10 @@ def array_members(config: MatrixConfig) -> dict[str, Any]:
     """Return the ports of an array as a dictionary from name to port.
 
     ``i`` receives vectors of activations, ``i_weights`` lines of weights, and ``o`` outputs rows of
-    sums. If the configuration has ``operand_gating``, output ``zeros`` is the number of zeros among
-    the activations that entered two cycles before. If weight slots store scales, output ``scales``
-    has each column's scale for the sums on ``o`` in the same cycle. If output ``scaled`` is 1, the
-    receiver must multiply the sums by these scales.
+    sums. If the configuration has the option ``operand_gating``, output ``zeros`` is the number of
+    zeros among the activations that entered two cycles before. If weight slots store scales, output
+    ``scales`` has each column's scale for the sums on ``o`` in the same cycle. If output ``scaled``
+    is 1, the receiver must multiply the sums by these scales.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -51,8 +51,8 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
 
     ``a`` has one activation for each row of the array. ``slot`` is the number of a weight slot,
     which stores one tile of weights. ``part`` selects a group of bits of each weight; the
-    activations are multiplied by these bits only. If the configuration has ``sleep``, ``n`` is the
-    number of columns that compute a sum; the other columns are disabled.
+    activations are multiplied by these bits only. If the configuration has the option ``sleep``,
+    ``n`` is the number of columns that compute a sum; the other columns are disabled.
     """
     return data.StructLayout(
         {
@@ -82,9 +82,9 @@ NEAR_COLUMNS = 2
 def is_far(config: MatrixConfig) -> bool:
     """Return whether the columns of a configuration's array are far apart on a device.
 
-    The result is true for adder trees in ``registered`` machines (more registers, for faster
-    clocks) if each column has a weight memory. A value for all columns then has several registers,
-    each for one or more columns.
+    The result is true for adder trees with the option ``registered`` (more pipeline registers) if
+    each column has a weight memory. A value for all columns then has several registers, each for
+    one or more columns.
     """
     return (
         config.array.kind == "tree"
@@ -183,7 +183,7 @@ def enter(
 
     Operands from index ``count`` on are 0. An element has ``operand_width`` bits, or one bit more
     in machines for INT16 (:mod:`celosia.hdl.matrix.wide`). The register that causes the delay is
-    after the subtraction, or before it in a ``registered`` systolic array.
+    after the subtraction, or before it in a systolic array with the option ``registered``.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

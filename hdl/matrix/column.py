@@ -32,10 +32,10 @@ class ElementColumn(Component):
 
     Ports ``NAME_i`` and ``NAME_o`` with one entry per row are the inputs from the left neighbour
     and the outputs to the right neighbour. ``a_i`` are the activations. ``slot_i`` selects the
-    weight of each product: an element stores one weight per slot. If the configuration has
-    ``operand_gating``, a bit of ``live_i`` is 0 if the row's activation is zero. The product of row
-    r is added one cycle after the product of row r - 1. The partial sum of rows 0 to r has the
-    width that r + 1 products need.
+    weight of each product: an element stores one weight per slot. If the configuration has the
+    option ``operand_gating``, a bit of ``live_i`` is 0 if the row's activation is zero. The product
+    of row r is added one cycle after the product of row r - 1. The partial sum of rows 0 to r has
+    the width that r + 1 products need.
 
     Weights are written by rows or by columns. If ``row_strobe_i[r]`` is 1, the element of row r
     writes ``column_data`` to its slot ``row_slot_i[r]``. If ``b_transpose`` is true,

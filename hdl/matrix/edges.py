@@ -16,9 +16,10 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 class ActivationEdge(Component):
     """The array's left edge: delays the activation and weight slot number of row r by r + 1 cycles.
 
-    If the configuration has ``operand_gating``, bit r of ``o_live`` is 1 if row r's activation is
-    not zero and its vector has ``valid`` at 1. ``zeros`` is the number of zero activations in the
-    vector that entered two cycles earlier. Without such a vector, ``zeros`` is 0.
+    If the configuration has the option ``operand_gating``, bit r of ``o_live`` is 1 if row r's
+    activation is not zero and its vector has ``valid`` at 1. ``zeros`` is the number of zero
+    activations in the vector that entered two cycles earlier. Without such a vector, ``zeros`` is
+    0.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -42,11 +42,11 @@ class MatrixEngine(Component):
 
     A product of T tiles takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles from the
-    first request to the last accumulated sum. An adder tree takes L - 1 cycles more. A
-    ``registered`` machine takes one cycle more. With weights from a PRELOAD, L is 1 and the product
-    takes one cycle less. The first request follows the acceptance of the command by one cycle, or
-    by two cycles in a ``registered`` machine. ``working`` is 1 from the first request to the last
-    accumulated sum.
+    first request to the last accumulated sum. An adder tree takes L - 1 cycles more. With the
+    option ``registered`` (more pipeline registers), a product takes one cycle more. With weights
+    from a PRELOAD, L is 1 and the product takes one cycle less. The first request follows the
+    acceptance of the command by one cycle, or by two cycles with the option ``registered``.
+    ``working`` is 1 from the first request to the last accumulated sum.
 
     A drain (read of the accumulators) reads complete sums if it waits for the command's dependency
     token, or starts at least ``dispatch_cycles`` cycles after ``status.done``.

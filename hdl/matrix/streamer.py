@@ -46,8 +46,9 @@ class ActivationStreamer(Component):
     ``i`` receives one job per tile (:func:`celosia.hdl.matrix.weights.job_layout`). The streamer
     requests one vector per cycle, in the order of the jobs; the array accepts every vector.
     ``sends`` is 1 in the cycle in which port ``a`` accepts a request. ``sram_latency`` cycles
-    later, ``elements`` are the vector's activations, and ``note`` has its control fields. In a
-    ``registered`` machine a register delays each request by one cycle.
+    later, ``elements`` are the vector's activations, and ``note`` has its control fields. In
+    machines with the option ``registered`` (more pipeline registers), a register delays each
+    request by one cycle.
 
     ``freed`` is 1 in the cycle in which the last vector of a MATMUL tile is requested. From the
     next cycle on, new weights for the tile's weight slot (storage for one tile) may be requested.

@@ -47,10 +47,10 @@ class TreeColumn(Component):
     this cycle ``slot`` must differ from ``write_slot``; from the next cycle on, ``slot`` may select
     the new weights.
 
-    If the configuration has ``operand_gating``, products with a zero operand do not change the
-    multiplier's inputs, to save power. A row's bit of ``live`` arrives with ``slot`` and is 0 if
-    the activation is zero. A weight has an additional uppermost bit, which is 0 if the weight is
-    zero.
+    If the configuration has the option ``operand_gating``, products with a zero operand do not
+    change the multiplier's inputs, to save power. A row's bit of ``live`` arrives with ``slot`` and
+    is 0 if the activation is zero. A weight has an additional uppermost bit, which is 0 if the
+    weight is zero.
 
     If the configuration has ``low_rows``, the last rows can store the lower four bits of attention
     keys. If ``lower`` is 1, ``o`` one cycle later is 16 times the sum over the first ``high_rows``
@@ -222,9 +222,10 @@ class TreeArray(Component):
     row) if ``column`` is 1. A vector uses lines written in earlier cycles; it must not use a slot
     in a cycle in which a line of this slot is written.
 
-    If the configuration has ``operand_gating``, zero operands leave the multipliers' inputs
-    unchanged. If it has ``packed``, pairs of columns share multipliers. Parts (groups of bits) of
-    weights, and the two bytes of INT16 activations, are multiplied as in :class:`SystolicArray`.
+    If the configuration has the option ``operand_gating``, zero operands leave the multipliers'
+    inputs unchanged. If it has ``packed``, pairs of columns share multipliers. Parts (groups of
+    bits) of weights, and the two bytes of INT16 activations, are multiplied as in
+    :class:`SystolicArray`.
     """
 
     def __init__(self, config: MatrixConfig):

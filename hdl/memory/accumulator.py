@@ -35,8 +35,8 @@ class AccumulatorMemory(Component):
 
     Rows with even and odd addresses are in two banks. A drain request waits in each cycle in which
     a row of the same bank is accumulated. If consecutive rows are accumulated, each bank can be
-    drained in every second cycle. If the configuration has ``throttle``, no drain request is
-    accepted while ``hold`` is 1, so that a hot machine moves less data.
+    drained in every second cycle. If the configuration has the option ``throttle``, no drain
+    request is accepted while ``hold`` is 1, so that a hot machine moves less data.
     :mod:`celosia.hdl.memory.sums` describes the registers between the block RAM and the adder.
 
     A drain request must come at least ``acc_settle`` cycles (a value of the configuration) after

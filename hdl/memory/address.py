@@ -74,8 +74,8 @@ class Rows(Component):
 
     ``i`` receives commands, and ``o`` outputs the rows to move. A command without rows or bytes
     makes one ``empty`` row. ``busy`` is 1 while a command is unfinished. There is one idle cycle
-    between commands. In a ``registered`` machine the stream of rows passes a skid buffer, so that
-    its ``ready`` comes from a register.
+    between commands. In machines with the option ``registered`` (more pipeline registers), the
+    stream of rows passes a skid buffer, so that its ``ready`` comes from a register.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int):

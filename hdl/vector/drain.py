@@ -28,10 +28,10 @@ class DrainReader(Component):
     ``asked`` is 1 in the cycle in which the last row is requested. From this cycle on, ``start``
     may be 1 for the next matrix; its beats follow the beats of the current matrix.
 
-    If the configuration has ``fused``, there is an input ``by_row``. If ``by_row`` is 1, all tile
-    columns of row 0 are read first, then all of row 1, and so on. If ``softmax_lanes`` is also
-    larger than ``lanes``, there is an input ``softmax``. If ``by_row`` and ``softmax`` are 1, beats
-    have ``softmax_lanes`` lanes.
+    If the configuration has the option ``fused``, there is an input ``by_row``. If ``by_row`` is 1,
+    all tile columns of row 0 are read first, then all of row 1, and so on. If ``softmax_lanes`` is
+    also larger than ``lanes``, there is an input ``softmax``. If ``by_row`` and ``softmax`` are 1,
+    beats have ``softmax_lanes`` lanes.
     """
 
     def __init__(self, config: VectorConfig):

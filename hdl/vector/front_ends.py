@@ -22,17 +22,18 @@ class FrontEnds(Component):
 
     ``opcode`` selects the front end that receives the streams ``i`` (first operand) and ``r``
     (second operand). The front end outputs values on ``o``, which the back end requantizes and
-    writes. If the configuration has ``fused``, a SOFTMAX or NORM with the flag ``drain`` reads
-    requantized accumulators from ``drained`` instead of ``i``. During commands without a front end
-    no beat is accepted or output.
+    writes. If the configuration has the option ``fused``, a SOFTMAX or NORM with the flag ``drain``
+    reads requantized accumulators from ``drained`` instead of ``i``. During commands without a
+    front end no beat is accepted or output.
 
-    ``command`` must hold from the first input beat of the command to its last beat on ``o``. In a
-    ``registered`` machine it must be valid one cycle before the first beat. ``opcode`` and ``flag``
-    are those of the command, but may change one cycle later than ``command``. A cycle with
-    ``start`` at 1 starts a SOFTMAX, and may come before the last beat of the previous SOFTMAX. In
-    that case ``owes`` is 1 until the new SOFTMAX begins, and ``command`` must hold while ``owes``
-    is 1. In a ``registered`` machine the front ends of SOFTMAX and NORM receive ``start``,
-    ``command``, ``opcode`` and ``flag`` one cycle later.
+    ``command`` must hold from the first input beat of the command to its last beat on ``o``. In
+    machines with the option ``registered`` (more pipeline registers) it must be valid one cycle
+    before the first beat. ``opcode`` and ``flag`` are those of the command, but may change one
+    cycle later than ``command``. A cycle with ``start`` at 1 starts a SOFTMAX, and may come before
+    the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX begins,
+    and ``command`` must hold while ``owes`` is 1. In machines with the option ``registered``, the
+    front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
+    later.
     """
 
     def __init__(self, config: VectorConfig):

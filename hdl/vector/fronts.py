@@ -93,8 +93,9 @@ class SoftmaxFront(Component):
     ``start`` may be 1 for the next softmax before the last beat of the current one is accepted. The
     other inputs must then be the same for both, except ``start_column``, ``limit`` and ``number``.
     These three inputs are loaded when the current softmax's last beat is accepted. ``owes`` is 1
-    from ``start`` until the inputs are loaded, and they must hold meanwhile. A ``registered``
-    machine has a register stage before the softmax unit, and one after it.
+    from ``start`` until the inputs are loaded, and they must hold meanwhile. With the option
+    ``registered`` (more pipeline registers), there is a register stage before the softmax unit, and
+    one after it.
 
     If the configuration has ``row_factors``, the results are exponentials that are not divided by
     the sum of their row. For each row, ``factor`` then outputs the reciprocal of this sum and the
@@ -204,8 +205,9 @@ class NormFront(Component):
 
     If ``add`` is 1, the elements of ``r`` are first added to those of ``i``. If ``add`` is 0, ``r``
     is not read. ``o_sum`` outputs the elements before the normalization, to be written to the
-    scratchpad. :class:`AddNormUnit` explains ``rms`` and ``eps``. In a ``registered`` machine there
-    is a register stage before the normalization unit, and one after it.
+    scratchpad. :class:`AddNormUnit` explains ``rms`` and ``eps``. In machines with the option
+    ``registered`` (more pipeline registers), there is a register stage before the normalization
+    unit, and one after it.
 
     If the configuration has ``row_factors``, the elements on ``o`` are not normalized. Instead,
     ``factor`` outputs for each row the factor by which a later command must multiply the row.

@@ -25,8 +25,8 @@ class Intake(Component):
     For each beat, ``o`` outputs a beat of 16-bit elements, low byte first. The ``count``,
     ``row_last`` and ``last`` of this beat are copied from the parameter word, and ``tile_last`` is
     0. Throughput is one beat per cycle; a result follows its beat by at least ``latency`` cycles.
-    In a ``registered`` machine there is a register stage before the requantizers, and one after the
-    queue that follows them.
+    In machines with the option ``registered`` (more pipeline registers), there is a register stage
+    before the requantizers, and one after the queue that follows them.
     """
 
     def __init__(self, config: VectorConfig):

@@ -69,9 +69,9 @@ def held_bits(config: VectorConfig) -> list[int | None]:
 def sums_stages(config: VectorConfig) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if the machine is ``registered`` and has row factors, otherwise 0. With row factors,
-    parameter words reach the requantizers later than accumulators do. The accumulators must then
-    wait for the words, so the register stage takes no additional time.
+    It is 1 if the machine has the option ``registered`` and row factors, otherwise 0. With row
+    factors, parameter words reach the requantizers later than accumulators do. The accumulators
+    must then wait for the words, so the register stage takes no additional time.
     """
     return config.stages * (config.row_factors > 0)
 
@@ -98,13 +98,13 @@ class ParamMemory(Component):
 
     A cycle with ``start`` at 1 begins a walk: a :class:`Walker` generates beats from ``walk``. For
     each beat, the word at the beat's address is read. ``o`` outputs these words, up to one per
-    cycle. The first word follows ``start`` by three cycles, or by four in a ``registered`` machine.
-    If ``marked`` is true, each word on ``o`` also has the fields ``count``, ``row_last`` and
-    ``last`` of its beat.
+    cycle. The first word follows ``start`` by three cycles, or by four with the option
+    ``registered``. If ``marked`` is true, each word on ``o`` also has the fields ``count``,
+    ``row_last`` and ``last`` of its beat.
 
-    If the configuration has ``fused``, ``start`` may be 1 before all words of the current walk have
-    been read. The next walk then begins after the current walk; ``owes`` is 1 until the next walk
-    begins, and ``walk`` must hold meanwhile.
+    If the configuration has the option ``fused``, ``start`` may be 1 before all words of the
+    current walk have been read. The next walk then begins after the current walk; ``owes`` is 1
+    until the next walk begins, and ``walk`` must hold meanwhile.
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
     matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is

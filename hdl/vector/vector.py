@@ -46,8 +46,8 @@ class VectorEngine(Component):
     the accumulators. The input of MAP, SOFTMAX and NORM passes a front end (the circuit for the
     command's function) and the epilogue. The epilogue requantizes values, and writes the output
     through ``o``. DRAIN passes accumulators to the epilogue directly. NORM also writes its sums
-    back, through ``s``. PARAMS and TABLE fill memories of the engine. If the configuration has
-    ``fused``, accumulators can also be the input of SOFTMAX and NORM.
+    back, through ``s``. PARAMS and TABLE fill memories of the engine. If the configuration has the
+    option ``fused``, accumulators can also be the input of SOFTMAX and NORM.
 
     A command is accepted in the cycle of its last write, together with ``status.done``. The output
     may overwrite the input row by row, if its elements are not wider than those of the input. A
@@ -75,9 +75,9 @@ class VectorEngine(Component):
 
     Some commands take more cycles than the table shows. The flags ``rotate`` and ``times`` add
     ``RotaryUnit.latency`` cycles, the flag ``polynomial`` adds ``Epilogue.polynomial_latency``. In
-    a ``registered`` machine NORM and SOFTMAX take three more cycles, and other commands one more.
-    For SOFTMAX and NORM of accumulators, ``drain_latency + Intake.latency`` replaces
-    ``reader_latency``.
+    machines with the option ``registered`` (more pipeline registers), NORM and SOFTMAX take three
+    more cycles, and other commands one more. For SOFTMAX and NORM of accumulators,
+    ``drain_latency + Intake.latency`` replaces ``reader_latency``.
 
     If the configuration has ``row_factors``, a NORM takes beats + overhead + 1 cycles. In the row
     of SOFTMAX, the term ``ceil(n / lanes) - 1`` is then added only once, not twice. DRAIN and MAP

@@ -30,16 +30,16 @@ class SdramController(Component):
     receiver of ``data`` accepts them.
 
     A burst is cut into pieces at the ends of rows. While one piece is moved, the row of the next
-    piece is opened in another bank. To open a row takes one or two commands (PRECHARGE, ACTIVATE);
+    piece is opened in another bank. A row is opened by one or two commands (PRECHARGE, ACTIVATE);
     each command takes a cycle in which no column moves. A command is sent up to one cycle later
     than the chip allows, because a register delays the state of the banks. The first column of a
     write is sent at least ``cas + 2`` cycles after the last READ. A refresh begins at the end of a
     piece; if many are due, it can also begin in a cycle in which no column moves.
 
     ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
-    requested later returns the new data. ``ready`` is 1 from the end of the chip's start-up on; no
-    word moves before. Raises :class:`InputError` if a word is narrower than the chip, the memory is
-    larger than the chip, or the chip does not support the clock.
+    requested later returns the new data. ``ready`` is 1 from the end of the chip's start-up on;
+    before that, no word is transferred. Raises :class:`InputError` if a word is narrower than the
+    chip, the memory is larger than the chip, or the chip does not support the clock.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip, clock: float):
