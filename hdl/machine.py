@@ -1,4 +1,4 @@
-"""Selects the accelerator that a configuration describes: one with engines, or a microcoded one."""
+"""Makes the accelerator that a configuration describes, with engines or with microcode."""
 
 from celosia.arch.arguments import checked
 from celosia.arch.config import Config

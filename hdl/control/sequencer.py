@@ -28,7 +28,7 @@ from celosia.hdl.ports import WORD
 
 
 class Action(enum.Enum, shape=unsigned(3)):
-    """The sequencer's action for a word of the program."""
+    """The sequencer's action for a program word, such as sending the word to a command queue."""
 
     HALT = 0  # the content of unwritten memory
     SEND = 1

@@ -1,4 +1,4 @@
-"""Delay registers at the edges of the systolic array, with another delay for each row or column."""
+"""Delay registers at the edges of the systolic array; the delay depends on the row or column."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Bytes of INT16 operands, multiplied one after another: equation (19) of docs/formats.md."""
+"""Multiplication of INT16 operands byte by byte: equation (19) of docs/formats.md."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -270,5 +270,5 @@ def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | Pro
 
 
 def errors_of(memories: Iterable) -> list[Value]:
-    """Return a list with the port ``errors`` of each component in ``memories`` that has it."""
+    """Return a list of the ports ``errors`` of ``memories``; a memory may lack this port."""
     return [one.errors for one in memories if isinstance(getattr(one, "errors", None), Value)]
