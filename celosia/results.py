@@ -46,5 +46,8 @@ class Comparison(Shown):
     layers: Sequence[Mapping[str, Any]]
 
     def lines(self) -> Sequence[Mapping[str, Any]]:
-        """Return a table line for each layer: its error, and the option that reduces it most."""
+        """Return a table with one line for each layer.
+
+        A line has the layer's error, and the quantization option that reduces the error most.
+        """
         return self.layers
