@@ -45,12 +45,6 @@ _LASTING = ("iceprog", "icesprog", "dfu-util")
 
 _GRADES = ("simulated, but not placed", "placed and routed, and simulated to its pins")
 
-_MEANINGS = {
-    "heartbeat": "blinks twice a second",
-    "busy": "is on during a run",
-    "error": "is on if the last run ended with an error",
-}
-
 
 def _reports(name: str) -> dict[str, Any]:
     """Return the reports of a board's machines, by the machine's name."""
@@ -116,10 +110,9 @@ def _wires(name: str) -> str:
 
 
 def _leds(board: Board) -> str:
-    shown = [signal for signal in LEDS if signal in board.pins]
-    if not shown:
-        return "No LED shows the machine's state on this board."
-    return "; ".join(f"LED `{signal}` {_MEANINGS[signal]}" for signal in shown) + "."
+    if any(signal in board.pins for signal in LEDS):
+        return ""
+    return "No LED shows the machine's state on this board.\n\n"
 
 
 def _info(board: Board, reports: dict[str, Any]) -> str:
