@@ -93,12 +93,12 @@ def source_option(default: str) -> Adder:
 
 
 def config_choice(defaults: str) -> Adder:
-    """Return a decorator that adds ``--config`` and ``--set``; the default depends on the model.
+    """Return a decorator that adds ``--config`` and ``--set`` to a command with several defaults.
 
-    The command's function receives the argument ``configured``, a function from the name of a
-    default preset to a configuration. The configuration is that of ``--config`` (by default the
-    preset), changed by ``--set``. ``defaults`` is a part of the help of ``--config``: it lists the
-    default preset of each model.
+    The command's function receives a function ``configured``. ``configured(preset)`` returns the
+    configuration of ``--config``, changed by ``--set``. If the user has not given ``--config``, it
+    is the configuration of the preset with the name ``preset``, changed by ``--set``. ``defaults``
+    is a part of the help of ``--config``: it lists the default preset of each model.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:

@@ -34,12 +34,12 @@ class Hierarchy:
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
         """Return the design's Verilog, in which some instances use a variant of their module.
 
-        A variant has the same ports as the module, and the module's name with ``_tables`` appended.
         ``variants`` maps a module's name to (number of instances that use the variant, Verilog of
-        the variant). The first instances in the design use the variant.
+        the variant). The first instances in the design use the variant. A variant has the same
+        ports as the module, and the module's name with ``_tables`` appended.
 
-        The modules that contain these instances are duplicated; the names of duplicates end in
-        ``_tables``, ``_tables_2`` and so on. Instances of such a module share one duplicate if they
+        A module that contains changed instances is duplicated; the names of duplicates end in
+        ``_tables``, ``_tables_2`` and so on. Instances of the module share one duplicate if they
         contain equal numbers of each variant. An instance without variants uses the original
         module. The top module is changed without a duplicate.
         """

@@ -79,7 +79,7 @@ def _number(version: str) -> tuple[int, int]:
 
 
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
-    """Run a tool in the working folder ``folder``; its output goes to the file ``log`` there.
+    """Run a tool in the folder ``folder``, and write the tool's output to the file ``log`` there.
 
     A tool from a pip package compiles itself in its first run, and writes the result to a file
     without a lock. Other runs therefore wait for the end of the first one. Error messages begin
