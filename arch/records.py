@@ -267,10 +267,11 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """A temperature input, which slows down the memories of a hot machine.
+    """The port ``thermal`` for a temperature sensor, which slows down the memories if it is hot.
 
-    While the machine is hot, the scratchpad and the accumulators move data only in some cycles.
-    Reads of weights are not delayed.
+    The machine is hot from a temperature above the limit ``hot`` until one below ``cool``. During
+    this time, the scratchpad and the accumulators move data only in some cycles. Reads of weights
+    are not delayed.
     """
 
     cycles: int

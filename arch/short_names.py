@@ -120,7 +120,8 @@ def flat(config: Fields) -> dict[str, Any]:
 def value(config: Fields, short: str) -> Any:
     """Return the value of the configuration field with the short name ``short``.
 
-    If the configuration lacks the field's unit, the result is the field's value in :data:`ABSENT`.
+    If the machine lacks the circuit to which the field belongs, the result is the value of
+    :data:`ABSENT` for this field.
     """
     record, _, name = PATHS[short].partition(".")
     held = getattr(config, record)

@@ -111,10 +111,10 @@ def fit_part(
 def with_registers(config: Config, device: Device) -> Config:
     """Return ``config``, with registers between distant units if the device is large.
 
-    The field ``registered`` adds these registers. A device is large if a board with this device
-    sets the field by default. Without these registers, a machine that fills a large device reaches
-    half the clock frequency. For other devices and for microcoded machines, ``config`` is returned
-    unchanged.
+    The field ``registered`` adds these registers. Devices are large if the default configuration
+    of one of their boards has ``registered=true``. Without the registers, a machine that fills a
+    large device reaches half the clock frequency. For all other devices, and for microcoded
+    machines, ``config`` is returned unchanged.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):

@@ -36,9 +36,9 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     its row's factor is a probability. Weights are in units of ``2**-24``; the largest one in each
     row is ``2**24``. ``q`` and ``mask`` are those of :func:`softmax`, but ``mask`` must be given.
 
-    The factor of a row is the reciprocal of the sum of its weights: ``mantissa / 2**right``; see
-    equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits. It is 0 if the
-    ``mask`` of the whole row is false. ``right`` [..., 1] is from 0 to 31.
+    The factor of a row is ``mantissa / 2**right``, the reciprocal of the sum of the row's integer
+    weights; see equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits. It is 0
+    if the ``mask`` of the whole row is false. ``right`` [..., 1] is from 0 to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28

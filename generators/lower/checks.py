@@ -145,8 +145,8 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 def value_block(model: TextDescription, config: Config) -> int:
     """Return the number of columns of an attention's values that share one exponent.
 
-    It is twice the number of columns of a head, or of the array if a head has more columns. A
-    weight slot stores these columns in one row, two values in a byte.
+    The number is ``2 * min(cols, head_dim)``: the array has ``cols`` columns, and a head has
+    ``head_dim``. A weight slot stores these columns in one row, two values in a byte.
     """
     return 2 * min(config.array.cols, model.head_dim)
 

@@ -206,12 +206,13 @@ class Lowering(Rules):
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns into parts, each inside one block of every given tensor.
+        """Divide ``total`` columns of some tensors into parts that do not cross a block's border.
 
-        A tensor is divided into blocks, which are stored separately. ``tensors`` are the names of
-        the tensors' buffers. The columns are cut at the first column of each block. Each interval
-        between two cuts is divided into parts of at most ``tiles`` tile columns (columns of the
-        array's width). The result has one entry per interval: the list of its parts (first, count).
+        ``tensors`` are the names of the tensors' buffers. A buffer may store the columns of its
+        tensor in several blocks. The borders of all blocks divide the columns into ranges. Each
+        range is divided into parts of at most ``tiles * cols`` columns, where ``cols`` is the
+        number of the array's columns. The result has a list of parts for each range. A part is
+        (first column, number of columns).
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

@@ -114,9 +114,10 @@ class HeadSteps:
         return replace(tensor, scale=wide_scale(sizes), width=WIDE, picks=picks)
 
     def normed(self, tensor: Tensor) -> Tensor:
-        """Return ``tensor``, queries or keys after the norm of each head, with scales by column.
+        """Return a copy of ``tensor`` with a scale for each column, from the calibration.
 
-        All heads have the same scales.
+        The tensor is queries or keys that a norm of each head has already normalized. Column i of
+        every head has the same scale.
         """
         picks = self._picks(tensor.columns)
         by_head = self.calibration.values(tensor.name).reshape(-1, self.model.head_dim)

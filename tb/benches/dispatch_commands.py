@@ -80,10 +80,10 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the sequencer's output payloads (integers) for the shortest command of an engine.
+    """Return the words (integers) that the sequencer outputs for the shortest command of an engine.
 
-    This is the command that has the fewest words of all commands that ``engine`` executes. It pops
-    one token from each engine in ``pop``, pushes no tokens, and all its operands are 1.
+    This is the command with the fewest words that ``engine`` executes. It takes one dependency
+    token from each engine in ``pop`` and gives no tokens. All its operands are 1.
     """
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)

@@ -47,7 +47,11 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True in the final test, after the search has tested all delays at all bit slips."""
+        """True after the starter has tested each of the 8 delays at each of the 4 bit slips.
+
+        The starter has then chosen a delay and a bit slip for each lane, and tests the memory with
+        them once more.
+        """
         return self.seen >= 2 * 8 * 4
 
     def passes(self, lane: int) -> bool:

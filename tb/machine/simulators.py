@@ -1,4 +1,4 @@
-"""Makes the machine that a simulator's name selects: the golden machine or a simulation."""
+"""Opens a machine by name: the golden machine, or the circuit under a simulator."""
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known

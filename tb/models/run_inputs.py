@@ -30,7 +30,7 @@ _SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """Files with a run's inputs, calibration inputs, and right classes."""
+    """Paths of the files with a run's inputs, the inputs' labels, and the calibration inputs."""
 
     inputs: Path | None = None
     """Inputs in the model's own form, for ``read_samples``, or texts, one in each line."""

@@ -41,8 +41,9 @@ class Block:
 def alike(blocks: list[Block]) -> list[Block]:
     """Return blocks of the same shape; smaller blocks are extended with zeros.
 
-    The zeros extend heads, the columns of heads, and the MLP's hidden columns. Raises
-    :class:`UnsupportedError` if the blocks differ in anything else.
+    Zeros are added until all blocks have the same number of heads, the same number of columns in a
+    head, and the same number of hidden columns in the MLP. Raises :class:`UnsupportedError` if the
+    blocks differ in anything else.
     """
     heads, head_dim = (max(getattr(block, name) for block in blocks) for name in _SIZES)
     ffn = max(len(block.weights.get("up.weight", ())) for block in blocks)

@@ -69,8 +69,8 @@ def matmul(node: Node) -> View:
     """Return a :class:`View` of the result of a MatMul node.
 
     - If the right operand is constant, the result is the output of a linear layer.
-    - If the left operand is constant, it has the queries of a pooling by attention. The result is
-      the queries' scores (before the softmax).
+    - If the left operand is constant, it contains the queries of an attention that pools the rows.
+      The result is the scores of these queries (before the softmax).
     - If the left operand is attention scores, the result is the context of the attention.
     - In all other cases the result is attention scores: the products of queries and keys.
 
