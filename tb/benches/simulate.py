@@ -21,9 +21,9 @@ from celosia.arch.support.cache import cached, digest, run_folder
 from celosia.arch.support.process import run_process, tail
 from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.toolchain import (
-    COMPILER_OPTIONS,
     COVERAGE_OPTIONS,
     PERIOD_NS,
+    QUICK_OPTIONS,
     Runtime,
     check_simulator,
     environment,
@@ -187,8 +187,9 @@ def _build(verilog: str, simulator: str, waves: str, coverage: bool, timeout: fl
     flags = environment().get("MAKEFLAGS", "")
     options = (simulator, json.dumps(arguments), flags, metadata.version("cocotb"))
     runner = Path(__file__).with_name("runner.py").read_text(encoding="utf-8")
-    tools = (simulator_version(simulator), runner, *COMPILER_OPTIONS)
-    runtime = Runtime("cocotb", *options)
+    tools = (simulator_version(simulator), runner, *QUICK_OPTIONS)
+    # The bench's Python takes most of a simulation's time.
+    runtime = Runtime("cocotb", *options, make=QUICK_OPTIONS)
     return cached(
         "cocotb", digest(*map(without_comments, sources.values()), *options, *tools), build
     )

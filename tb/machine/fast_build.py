@@ -18,6 +18,7 @@ from celosia.tb.machine.toolchain import (
     BUILD_SECONDS,
     COMPILER_OPTIONS,
     COVERAGE_OPTIONS,
+    QUICK_OPTIONS,
     Runtime,
     check_simulator,
     run,
@@ -32,7 +33,6 @@ _INITIAL_ZEROS = re.compile(r"^  initial for \(_entry = .*;\n", re.MULTILINE)
 _DECLARED_VALUE = re.compile(r"^(  (?:output )?reg +[^;=\n]*?) = [^;]+;$", re.MULTILINE)
 _MODULE = re.compile(r"^module .*?^endmodule$", re.MULTILINE | re.DOTALL)
 _DEPTH = re.compile(r"^  reg (?:\[\d+:0\] )?(\w+|\\\S+ ) \[(\d+):0\];$", re.MULTILINE)
-_QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
 
 
 def interface(config: Config) -> dict[str, int]:
@@ -130,7 +130,7 @@ def build_verilator(
     flags = ["-O3", "--x-assign", "fast", "--x-initial", initial, "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]
     flags += [*COVERAGE_OPTIONS] * coverage
-    options = _QUICK_OPTIONS if replacement is not None and quick else COMPILER_OPTIONS
+    options = QUICK_OPTIONS if replacement is not None and quick else COMPILER_OPTIONS
     runtime = Runtime("harness", *["coverage"] * coverage, make=options)
     own = accelerator_verilog(config)
     verilog = replacement or own

@@ -51,6 +51,9 @@ GCC checks fewer pairs of a function's many stores for overlap: for the preset `
 two fifths less time, and its code is as fast.
 """
 
+QUICK_OPTIONS = ("OPT_FAST=-O0", "OPT_SLOW=-O0", "OPT_GLOBAL=-O1")
+"""The same options for C++ that is compiled faster and runs more slowly."""
+
 _ONCE = {
     "once_begin.cpp": '#pragma GCC push_options\n#pragma GCC optimize ("O0")\n',
     "once_end.cpp": "#pragma GCC pop_options\n",
