@@ -182,15 +182,15 @@ def test_damaged_bytes_are_sent_again(port: str, tmp_path: Path) -> None:
 
     with Wire(port) as wire:
         device = Device.open(wire.port, answer_seconds=2.0)
-        wire.to_board, wire.to_host = damaging(1, 500, 2000), damaging(2, 1200, 2400)
-        data = np.random.default_rng(3).bytes(4000)
+        wire.to_board, wire.to_host = damaging(1, 400, 1600), damaging(2, 900, 1800)
+        data = np.random.default_rng(3).bytes(2000)
         device.write_memory(0, data)
         assert device.repeated > 0, "nothing was damaged"
         assert device.read_memory(0, len(data)) == data
         before = device.repeated
         model = model_folder(tmp_path)
         files = Files(inputs=model / "inputs.npy")
-        ran = run_files(str(model), PRESETS["tiny"], device, files, count=2, memory_bytes=MEMORY)
+        ran = run_files(str(model), PRESETS["tiny"], device, files, count=1, memory_bytes=MEMORY)
         assert ran.figures["mismatches"] == 0
         assert device.repeated > before, "nothing was damaged"
         device.close()

@@ -44,7 +44,7 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
         assert (report["mismatches"], report["config"]) == (0, "icebreaker")
         assert report["cycles"] < 900_000
         tales, memory = library.load("tales"), get_board("icebreaker").memory_bytes
-        both = ("--prompt", "one day", "--prompt", "the red fox")
+        both = ("--prompt", "one", "--prompt", "a")
         both_texts = {"context": 20, "batch": 2, "memory_bytes": memory}
         pair = library.compile(tales, config, **both_texts).save(tmp_path / "pair")
         words = (*both, "--steps", "2", "--json")

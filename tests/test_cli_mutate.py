@@ -209,7 +209,7 @@ class Parted(Component):
 
 @needs_tools
 def test_submodules_are_looked_at_alone(tmp_path) -> None:
-    mutation = mutate(Parted(), 60, 1)
+    mutation = mutate(Parted(), 30, 1)
     parts = by_part(mutation.mutants)
     assert set(parts) == {"first", "second"}
     write_part(mutation, "second", parts["second"], tmp_path)

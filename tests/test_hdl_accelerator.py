@@ -51,8 +51,9 @@ def run_case(config, simulator, seed, *, programs=1, steps=30, trials=0, verilog
         ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
         ("tiny", REGISTERED, "icarus"),
         ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "verilator"),
-        ("tiny", {"weight_depth": 7, "wide_operands": True, **PACKED}, "verilator"),
+        ("tiny", {"weight_depth": 7, "wide_operands": True, **PACKED}, "icarus"),
         *longer(
+            ("tiny", {"weight_depth": 7, "wide_operands": True, **PACKED}, "verilator"),
             ("tiny", {"scratchpad_align": 4, "lanes": 4, "wide_operands": True}, "verilator"),
             ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator"),
         ),
