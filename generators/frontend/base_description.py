@@ -152,20 +152,24 @@ class Description(ABC):
         }
 
     def linear_shapes(self, name: str, outputs: int, inputs: int) -> Shapes:
-        """Return the shapes of the tensors of linear layer ``name``, by tensor name."""
+        """Return a dictionary from tensor name to shape, for the tensors of linear layer ``name``.
+
+        These are the weight [outputs, inputs] and, if :attr:`bias` is true, the bias [outputs].
+        """
         bias: Shapes = {f"{name}.bias": (outputs,)} if self.bias else {}
         return {f"{name}.weight": (outputs, inputs)} | bias
 
     def projection_shapes(self, prefix: str, names: Iterable[str]) -> Shapes:
-        """Return the shapes of the tensors of the linear layers ``names``, by tensor name.
+        """Return a dictionary from tensor name to shape, for the tensors of several linear layers.
 
-        The layers are keys of :attr:`projections`. The tensors' names begin with ``prefix``.
+        ``names`` are the layers, which are keys of :attr:`projections`. The tensors' names begin
+        with ``prefix`` and a dot.
         """
         linears = (self.linear_shapes(f"{prefix}.{n}", *self.projections[n]) for n in names)
         return {name: shape for shapes in linears for name, shape in shapes.items()}
 
     def norm_shapes(self, name: str) -> Shapes:
-        """Return the shapes of the tensors of norm ``name``, by tensor name."""
+        """Return a dictionary from tensor name to shape, for the tensors of norm ``name``."""
         parts = {"layernorm": ("weight", "bias"), "rmsnorm": ("weight",), "none": ()}[self.norm]
         return {f"{name}.{part}": (self.dim,) for part in parts}
 

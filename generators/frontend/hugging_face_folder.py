@@ -38,11 +38,12 @@ _ROWS = ("words", "positions", "types")
 
 
 def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[str, str]) -> str:
-    """Return the name that a model description has for a tensor, or an empty text if it has none.
+    """Return a tensor's name in a model description, or an empty text if it has no such name.
 
-    ``name`` is the tensor's name in the file. In this name, ``layer`` is the text before a layer's
-    number. ``parts`` and ``outside`` are dictionaries from the file's name of a module to the
-    description's name: ``parts`` for modules in a layer, ``outside`` for all other modules.
+    ``name`` is the tensor's name in the file. The names of a layer's tensors begin with ``layer``
+    and the layer's number. ``parts`` and ``outside`` are dictionaries from a module's name in the
+    file to its name in the description: ``parts`` for modules in a layer, ``outside`` for all
+    other modules.
     """
     module, _, part = name.rpartition(".")
     number, _, inside = module.removeprefix(layer).partition(".")
@@ -156,8 +157,9 @@ class Folder:
     def floats(self, name: str, *shape: int) -> NDArray[np.float64]:
         """Return a tensor in float64, and remove it from :attr:`tensors`; the file does not change.
 
-        Raises :class:`InputError` if the tensor is missing, or if ``shape`` is given and differs
-        from the tensor's shape; -1 stands for any size.
+        Raises :class:`InputError` if the tensor is missing, or does not have the shape ``shape``.
+        An axis of size -1 in ``shape`` may have any size. If ``shape`` is empty, the tensor may
+        have any shape.
         """
         tensor = self.take(name)
         sizes = zip(shape, tensor.shape, strict=False)
@@ -234,8 +236,8 @@ class Folder:
 
         The error names all such settings. Settings that the importer uses, and settings without
         effect on the model, cause no error. ``only`` is a dictionary from the name of a setting to
-        its only supported value. ``why`` is a dictionary from a name in ``only`` to the reason, for
-        the error message, why no other value is supported.
+        its only supported value. ``why`` is a dictionary from the name of such a setting to a text
+        for the error message: the reason why other values are not supported.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -61,9 +61,9 @@ class NamedInputs:
 
     @property
     def shapes(self) -> dict[str, list[int]]:
-        """Dictionary of the shapes (lists) of all inputs except the first, by input name.
+        """Dictionary from the name of each input, except the first, to its shape (a list).
 
-        The shapes do not include the batch.
+        The shapes do not include the batch axis.
         """
         return {other.name: list(other.shape) for other in self.others}
 

@@ -33,12 +33,16 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` for ``path``, a file that no loader of models accepts.
+    """Raise :class:`InputError` if no loader of models accepts the file or folder ``path``.
 
-    If the file's suffix or first bytes show a known but unsupported format, the error message says
-    how to convert the model. For any other file, the message lists the supported forms of models.
-    For a folder, the error is raised only if the folder contains a compiled program and no float
-    model. For a missing file, it is raised only if the suffix is that of an unsupported format.
+    The error's message depends on the path:
+
+    - For a file with the suffix or first bytes of a known but unsupported format, it says how to
+      convert the model. The same applies to a missing file with such a suffix.
+    - For any other file that exists, it lists the supported forms of models.
+    - For a folder with a compiled program and no float model, it says how to run the program.
+
+    Other folders and other missing files raise no error here.
     """
     kind = path.suffix.lower()
     if (path / MANIFEST).is_file() and not (path / DESCRIPTION_FILE).is_file():

@@ -17,10 +17,9 @@ _BEGINNINGS = sorted({place[:end] for place in _CLEANED for end in range(1, len(
 
 
 def whole(text: str) -> str:
-    """Return a decoded text without the replacement characters at its end.
+    """Return a decoded text without the replacement characters (U+FFFD) at its end.
 
-    If the UTF-8 bytes of the last character are not yet complete, decoding gives replacement
-    characters.
+    Decoding puts them at the end if the UTF-8 bytes of the last character are not yet complete.
     """
     return text.rstrip(REPLACEMENT)
 

@@ -68,7 +68,8 @@ class Source:
 
         - the model has no tokenizer;
         - the text has more than one tab, or is a pair and the model does not accept pairs;
-        - the tokenizer returns token types, but the imported model has no table of token types;
+        - the tokenizer returns token types, but the imported model has the vector of the first type
+          only (:attr:`types` is None);
         - the text has more tokens than the model accepts, even after truncation to ``longest``
           tokens;
         - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.

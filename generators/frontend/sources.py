@@ -31,16 +31,17 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     (``minilm``). It may also be the path of an ONNX file, of a folder with config.json and
     model.safetensors, or of a folder with model.toml and weights.safetensors.
 
-    ``tokens`` is the greatest number of tokens in an input; if it is 0, the model's own number or a
-    default is used.
+    ``tokens`` is the greatest number of tokens in an input. If it is 0, the number is the one that
+    the model fixes. For a text encoder's folder, it is the default of
+    :func:`celosia.generators.frontend.hugging_face.load_hugging_face`.
 
     For an ONNX file, the outputs of the imported model are compared with those of the ONNX graph.
     If ``quick`` is true, this comparison is omitted for graphs where it would be slow
     (:func:`celosia.generators.frontend.onnx.importer.load_onnx`).
 
-    Raises :class:`InputError` if the model is unknown, cannot be read, or is a language model. It
-    is also raised if ``tokens`` differs from the number that a model fixes, or exceeds the model's
-    limit.
+    Raises :class:`InputError` if the model is unknown, cannot be read, or is a language model. The
+    same error is raised if ``tokens`` differs from the number that a model fixes, or exceeds the
+    model's limit.
     """
     name, folder = "", Path(source)
     if source in PACKAGES:

@@ -74,7 +74,7 @@ class SpectrogramExtractor:
 
 
 def spectrogram_extractor(settings: Mapping[str, Any], path: object) -> SpectrogramExtractor:
-    """Return an extractor with the given settings, which were read from the file ``path``.
+    """Return an extractor with the settings ``settings``, which were read from the file ``path``.
 
     Known settings that do not affect a spectrogram are ignored. Raises :class:`InputError` if a
     setting is unknown, or if a used setting has an invalid value; the message names ``path``.

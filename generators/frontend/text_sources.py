@@ -126,8 +126,8 @@ class TextSource:
     ) -> Calibration:
         """Return the ranges of all tensors of the float model, measured on calibration texts.
 
-        The result, a :class:`Calibration`, also has rows of some tensors, one row per token, for
-        the texts in its field ``tokens``.
+        The result is a :class:`Calibration`. It also has rows of some tensors: one row for each
+        token of the calibration texts in its field ``tokens``.
 
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
         ``texts`` is None, the model samples the calibration texts.

@@ -44,11 +44,11 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a view of the scores of a pooling by attention, which is a weighted sum of tokens.
+    """Return a view of the scores of a pooling by attention.
 
-    The scores are products of constant queries and computed keys. ``queries`` is the shape of the
-    constant queries: [..., n, head_dim] for n queries. A later softmax converts a query's scores to
-    the tokens' weights.
+    Such a pooling is a weighted sum of tokens. The scores are products of constant queries and
+    computed keys; a later softmax converts a query's scores to the tokens' weights. ``queries`` is
+    the shape of the constant queries: [..., n, head_dim] for n queries.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

@@ -33,13 +33,13 @@ def explain(
 ) -> str:
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    ``reasons`` has a text for each unsupported node. ``error`` is the error of the search for an
-    encoder that ends at the graph's output, or None. The sentence contains the reasons and the
-    error.
+    ``reasons`` has a text for each unsupported node. The importer first searches for an encoder
+    whose output is the graph's output; ``error`` is the error of this search, or None. The sentence
+    contains the reasons and the error.
 
-    ``others`` are the errors of searches for encoders that end at earlier values of the graph. The
-    sentence contains one of them only if the graph's operators, ``reasons`` and ``error`` show no
-    specific cause.
+    The importer then searches for encoders whose outputs are earlier values of the graph;
+    ``others`` are the errors of these searches. The sentence contains one of them only if the
+    graph's operators, ``reasons`` and ``error`` show no specific cause.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

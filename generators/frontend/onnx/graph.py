@@ -84,9 +84,9 @@ class Graph:
     def unused(self) -> tuple[str, ...]:
         """Tuple of texts for the parts of the graph that the selected output does not use.
 
-        The first texts are the names of unused constant tensors. Then follows one text for each
-        output that is not selected: its name, and the path that selects it. The path is omitted if
-        the output only repeats an input.
+        The first texts are the names of unused constant tensors. Each of the other texts names an
+        output that is not selected, and the path that a caller can use to select it. The path is
+        omitted if the output only repeats an input.
         """
         used, same = self.read, self._handed_on()
         others = [

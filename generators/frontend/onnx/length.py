@@ -20,10 +20,10 @@ _TRIED = 64
 
 
 def few(path: Path) -> int:
-    """Return the number of tokens with which to read the graph in a file: ``FEW`` (3), or 0.
+    """Return ``FEW`` (3) if the graph in a file accepts any number of tokens, otherwise 0.
 
-    The result is ``FEW`` if the graph accepts any number of tokens. It is 0 if the graph fixes the
-    number or cannot be read.
+    The importer then reads the graph with 3 tokens to recognize its parts. The result is also 0 if
+    the graph cannot be read.
     """
     try:
         read_graph(path, 0, lambda graph: graph)
@@ -38,8 +38,8 @@ def made_for(path: Path) -> int:
     """Return the only number of tokens with which a graph can be run, or 0 if none is found.
 
     In some graphs, the first input accepts any number of tokens, but a constant (such as a shape)
-    is right for only one number. The result is 0 if the first input fixes the number, or if the
-    graph also runs with ``FEW`` (3) tokens. The result is also 0 if nodes are unsupported.
+    fits only one number. The result is 0 if the first input fixes the number, or if the graph also
+    runs with ``FEW`` (3) tokens. The result is also 0 if nodes are unsupported.
     """
     return _made_for(path, stamp(path))
 
@@ -60,10 +60,10 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 def longest(path: Path, graph: Graph, start: str) -> int:
     """Return the largest number of tokens with which a graph can compute the value ``start``.
 
-    ``graph`` is the graph in the file ``path``, with its token axis set to the size that
-    :func:`few` returned. Usually a constant sets the limit, for example a table of positions. Only
-    the axis sizes of the graph's constants, and the integers in small constants, are tried as the
-    limit. The result is 0 if none of them is the limit.
+    ``graph`` is the graph in the file ``path``, read with the number of tokens that :func:`few`
+    returned. Usually a constant limits the number, for example a table of positions. So only the
+    axis sizes of the graph's constants, and the integers in small constants, are tried. The result
+    is 0 if none of them is the largest number.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

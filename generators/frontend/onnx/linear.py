@@ -74,7 +74,7 @@ def matmul(node: Node) -> View:
     - If the left operand is attention scores, the result is the context of the attention.
     - In all other cases the result is attention scores: the products of queries and keys.
 
-    Raises :class:`UnsupportedError` if the operands do not suit that result.
+    Raises :class:`UnsupportedError` if the operands do not fit the case that applies.
     """
     left, right = node.inputs
     if isinstance(right, np.ndarray):
@@ -139,7 +139,7 @@ def einsum(node: Node) -> View:
     - If an operand is attention scores, the result is the context of the attention.
     - In all other cases the result is attention scores: the products of queries and keys.
 
-    Raises :class:`UnsupportedError` if the equation does not suit that result.
+    Raises :class:`UnsupportedError` if the equation does not fit the case that applies.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

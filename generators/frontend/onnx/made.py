@@ -1,4 +1,4 @@
-"""Conversion of views with an elementwise function to tensors: activations, or scaled layers."""
+"""Conversion of a view's elementwise function to a tensor that has the function's results."""
 
 from dataclasses import dataclass, field, replace
 

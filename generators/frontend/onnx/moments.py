@@ -104,9 +104,10 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 def spread_shift(node: Node, view: View, number: Floats) -> View:
     """Return a view of a :class:`Spread` plus or minus the constant ``number``.
 
-    A :class:`Spread` is a LayerNorm's scale, or this scale times the input or the mean, plus a
-    constant ``beta``. If the node subtracts, ``view`` and ``number`` are its operands in either
-    order. The result is a view of another :class:`Spread`, whose ``beta`` includes ``number``.
+    A :class:`Spread` is ``t + beta``: ``beta`` is a constant, and ``t`` is a LayerNorm's scale, or
+    this scale times the input or the mean. The node adds ``view`` and ``number``, or subtracts one
+    of them from the other. The result is a view of another :class:`Spread`, whose ``beta`` includes
+    ``number``.
 
     Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if the view
     has no element of some column of its tensor.

@@ -90,11 +90,11 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of the mean of the valid tokens' rows, for a node that divides their sum.
+    """Return a view of the result of a division: the mean of the valid tokens' rows.
 
-    The node's operands are ``view``, the sum of the valid tokens' rows, and ``mask``, the number of
-    valid tokens. The graph computes this number from its mask input. Raises
-    :class:`UnsupportedError` for other operands.
+    The node divides ``view``, the sum of the valid tokens' rows, by ``mask``, the number of valid
+    tokens. The graph computes this number from its mask input. Raises :class:`UnsupportedError` for
+    other operands.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)
@@ -117,10 +117,10 @@ def centred(node: Node, left: View, right: View) -> View:
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
     """Return the norm that a graph computes by scaling the rows of ``view``.
 
-    The scale ``by`` is computed from the mean of each row's squares. If ``multiply`` is true,
-    ``by`` is ``1 / sqrt(mean + epsilon)``, and the graph multiplies the rows by it. Otherwise
-    ``by`` is ``sqrt(mean + epsilon)``, and the graph divides the rows by it. Raises
-    :class:`UnsupportedError` if ``by`` is computed in another way.
+    Let ``mean`` be the mean of a row's squares. If ``multiply`` is true, the graph multiplies the
+    rows by ``by``, which must be ``1 / sqrt(mean + epsilon)``. Otherwise the graph divides the rows
+    by ``by``, which must be ``sqrt(mean + epsilon)``. Raises :class:`UnsupportedError` if ``by`` is
+    anything else.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)
