@@ -28,19 +28,20 @@ def is_nested(model: IntegerGraph) -> bool:
 
 
 def planes_of(bits: int) -> int:
-    """Return the number of bit planes that hold the upper ``bits`` bits of each nested weight.
+    """Return the number of bit planes that contain the upper ``bits`` bits of a nested weight.
 
-    A plane holds 2 or 4 bits of each weight.
+    A nested weight is stored in planes of 2 or 4 bits, the upper bits first. A program may read
+    the first planes only.
     """
     return [*PLANES].index(bits) + 1
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Raise :class:`InputError` unless weights can be read at each of the widths ``bits``.
+    """Raise :class:`InputError` unless a program can read weights in each of the widths ``bits``.
 
-    A width is the number of upper bits of each weight that a program reads. ``weights`` is the name
-    of the weights' format. Every format permits a width of 8 bits; only the format of nested
-    weights permits smaller widths.
+    A width is the number of upper bits of each weight that a program reads: 8, 4 or 2. ``weights``
+    is the name of the weights' format. Weights of every format can be read in 8 bits. Fewer bits
+    can be read only of nested weights, which are stored in bit planes.
     """
     for width in bits:
         if width not in BITS:
@@ -52,10 +53,12 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 def coarser(model: Model, bits: int) -> Model:
     """Return a copy of a model that uses only the upper ``bits`` bits of each nested weight.
 
-    Quantization scales and the parameters of requantization do not change, except the biases. The
-    biases of a layer change because they compensate the zero point of the layer's input, and so
-    depend on the weights. The encoder of an encoder-decoder keeps all bits. If ``bits`` is 8,
-    ``model`` itself is returned.
+    Nested weights are stored in bit planes; the copy uses the upper planes. If ``bits`` is 8,
+    ``model`` itself is returned. The encoder of an encoder-decoder keeps all bits.
+
+    Quantization scales and the parameters of requantization do not change, except the biases. A
+    layer's biases compensate its input's zero point times its weights, so they change with the
+    weights.
     """
     if bits == OPERAND_BITS:
         return model

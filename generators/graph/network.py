@@ -111,7 +111,10 @@ class Norm:
 
 @dataclass(frozen=True)
 class Convert:
-    """A conversion: ``target`` is ``source`` in the quantization scale of ``target``."""
+    """A conversion of ``source`` to the quantization scale of ``target``.
+
+    In the float model, ``target`` equals ``source``.
+    """
 
     source: Value
     target: Value

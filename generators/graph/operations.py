@@ -95,9 +95,9 @@ class Linear:
     def parts(self) -> list["Linear"]:
         """List of linear layers, one for each matrix product that computes this layer.
 
-        Nested weights have one product for each bit plane; other weights have a single product. A
-        low-rank correction adds two products: the first in the list has the first matrix of the
-        correction, and the last has the second matrix.
+        Nested weights are stored in bit planes, with one product for each plane. Other weights have
+        a single product. A low-rank correction adds two products: the first in the list has the
+        first matrix of the correction, and the last has the second matrix.
         """
         low, correction = self.low_rank, self.correction
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
@@ -124,7 +124,10 @@ class Linear:
 
 @dataclass(frozen=True)
 class Plane:
-    """A bit plane of nested weights: the same two or four bits of every weight of a layer."""
+    """A bit plane of nested weights: the same two or four bits of every weight of a layer.
+
+    A program may use only the planes of the upper bits, as coarser weights.
+    """
 
     stored: Stored
     bias: Ints

@@ -109,7 +109,8 @@ class Graph(Generic[D]):
     ) -> NDArray[np.float64]:
         """Return the machine's integer outputs [..., rows, columns] as real numbers.
 
-        If the model's description has ``unit``, each row is then scaled to length 1.
+        If the field ``unit`` of the model's description is true, each row is then divided by its
+        Euclidean length.
         """
         real: NDArray[np.float64] = self.output.scale * (np.asarray(values, np.float64))
         return unit_rows(real) if self.description.unit else real

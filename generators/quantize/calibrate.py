@@ -67,8 +67,8 @@ class Calibration:
     def values(self, name: str) -> Floats:
         """Return the values that a tensor's scale must represent.
 
-        These are the tensor's rows [count, columns] if scales are searched over samples, otherwise
-        the two ends of its range.
+        If the policy searches scales over samples, these are the tensor's stored rows
+        [count, columns]. Otherwise they are the two ends of the tensor's range, [2].
         """
         if self.policy.searched:
             return self.rows[name]
@@ -93,9 +93,11 @@ class Calibrator:
     each token.
 
     A range excludes the fraction ``share`` of the tensor's numbers at its upper end, and the same
-    fraction at its lower end. If ``share`` is not 0, the calibrator needs two upper bounds.
-    ``total`` bounds the number of rows of all inputs together. ``squares`` bounds the sum of
-    ``n**2`` over all inputs, where ``n`` is an input's number of rows.
+    fraction at its lower end. If ``share`` is not 0, the calibrator stores the extreme numbers of
+    each tensor. Two upper bounds, which the caller must then set, determine how many:
+
+    - ``total``: the number of rows of all inputs together;
+    - ``squares``: the sum of ``n**2`` over all inputs, where ``n`` is an input's number of rows.
     """
 
     def __init__(

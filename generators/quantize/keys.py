@@ -55,10 +55,11 @@ class KeySteps:
 class HeadSteps:
     """Chooses the scales of columns of queries, keys and values.
 
-    The option ``whole`` is the number of columns of each key head that keep 8 bits. The option
-    ``block`` is the number of value columns that share an exponent. Values have one scale if the
-    strength ``balance`` is 0. Raises :class:`InputError` if ``whole`` exceeds the columns of a key
-    head, or if the number of value columns is not a multiple of ``block``.
+    In ``options``, ``whole`` is the number of columns of each key head that are stored in 8 bits,
+    even if the others have fewer; ``block`` is the number of value columns that share an exponent.
+    ``balance`` is from 0 to 1; if it is 0, all columns of values have the same scale. Raises
+    :class:`InputError` if ``whole`` exceeds the columns of a key head, or if the number of value
+    columns is not a multiple of ``block``.
     """
 
     def __init__(
@@ -86,10 +87,10 @@ class HeadSteps:
         self._keys: dict[str, KeySteps] = {}
 
     def projected(self, tensor: Tensor, *, wide: bool) -> Tensor:
-        """Return ``tensor``, the queries or keys of an attention, with a scale for each column.
+        """Return a copy of ``tensor``, queries or keys of attention, with a scale for each column.
 
-        If the tensor's name ends in ``_sums``, it has the values before the rotation, in INT16.
-        Otherwise it has the values from which scores are computed, in INT16 if ``wide`` is true.
+        A tensor whose name ends in ``_sums`` is the input of a rotary embedding; it becomes INT16.
+        Any other tensor is an operand of the scores' product; it becomes INT16 if ``wide`` is true.
         """
         prefix, _, kind = tensor.name.rpartition(".")
         name, steps = kind.removesuffix("_sums"), self.keys(prefix)
@@ -103,9 +104,9 @@ class HeadSteps:
         return replace(tensor, scale=1.0 if wide else 1.0 / ROTARY_STEPS, width=WIDE)
 
     def unnormed(self, tensor: Tensor) -> Tensor:
-        """Return ``tensor``, queries or keys before the norm of each head, in INT16.
+        """Return a copy of ``tensor`` in INT16, with one scale for all columns.
 
-        All columns have the same scale.
+        The tensor is queries or keys before a norm normalizes each head.
         """
         # The variance that norms add is an operand, the same in all layers.
         ranges = self.calibration.ranges.items()
@@ -114,10 +115,10 @@ class HeadSteps:
         return replace(tensor, scale=wide_scale(sizes), width=WIDE, picks=picks)
 
     def normed(self, tensor: Tensor) -> Tensor:
-        """Return a copy of ``tensor`` with a scale for each column, from the calibration.
+        """Return a copy of ``tensor`` with a scale for each column of a head, from the calibration.
 
-        The tensor is queries or keys that a norm of each head has already normalized. Column i of
-        every head has the same scale.
+        The tensor is queries or keys after a norm has normalized each head. The scales are the same
+        for all heads.
         """
         picks = self._picks(tensor.columns)
         by_head = self.calibration.values(tensor.name).reshape(-1, self.model.head_dim)
@@ -125,9 +126,10 @@ class HeadSteps:
         return replace(tensor, gains=gains, picks=picks)
 
     def value(self, tensor: Tensor) -> Tensor:
-        """Return ``tensor``, the values of attention, with a scale and an offset for each column.
+        """Return a copy of ``tensor``, the values of attention, with scales and offsets of columns.
 
-        The offsets are 0 if norms are deferred.
+        The offsets are 0 if the option ``deferred`` is set: norms then leave rows unscaled, and the
+        next product multiplies each row by its normalization factor.
         """
         values = self.calibration.values(tensor.name)
         together = 1 if self.balance else tensor.columns
@@ -193,9 +195,9 @@ def quantize_keys(
     stored columns keep 8 bits; the option ``kv_bits`` sets the number of bits of all others.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
-    larger scale of a key column means a smaller scale of the query column. The offset ``middle``
-    that is subtracted from keys changes all scores of a query by the same amount, so it does not
-    change the softmax. It is 0 for rotary keys.
+    larger scale of a key column means a smaller scale of the query column. The result's field
+    ``middle`` is an offset that is subtracted from keys. This changes all scores of a query by the
+    same amount, so the softmax does not change. The offset is 0 for rotary keys.
     """
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED

@@ -1,4 +1,4 @@
-"""Nested weights: INT8 weights whose upper 4 or 2 bits alone are coarser weights of the layer.
+"""Nested weights: INT8 weights whose upper 4 or 2 bits can be read alone, as coarser weights.
 
 See equation (20) of ``docs/formats.md``.
 """
@@ -21,11 +21,11 @@ _WHOLE = 1e-4
 def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     """Return INT8 weights [k, n] and the scale of each output [n] for real weights [n, k].
 
-    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. First
-    the upper four bits of all weights are chosen, as if the lower four bits had their mean value.
-    Then the lower four bits are chosen. In both steps the rounding error of a weight is compensated
-    in the weights of later inputs. Weights that are already nested (:func:`is_nested`) do not
-    change.
+    A program may read only the upper bits of these weights. So the upper four bits of all weights
+    are chosen first, as if the lower four bits had their mean value. Then the lower four bits are
+    chosen. In both steps the rounding error of a weight is compensated in the weights of later
+    inputs. ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales.
+    Weights that are INT8 already (:func:`is_nested`) do not change.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):
@@ -46,9 +46,9 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
 
 def is_nested(weights: Floats) -> bool:
-    """Return whether weights [n, k] are nested already (readable with fewer bits).
+    """Return whether weights [n, k] are INT8 already: integers times a scale for each output.
 
-    Weights are nested if each output's weights, scaled to a largest magnitude of 127, are integers.
+    The scale of an output is its weights' largest magnitude divided by 127.
     """
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)

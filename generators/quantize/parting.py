@@ -70,10 +70,12 @@ class Parting:
     def warning(self) -> str:
         """A warning for the user if the quantized model differs much from the float model.
 
-        The text is empty if the cosine similarity is at least :data:`LEAST_COSINE`, and the
-        relative error at most :data:`MOST_ERROR`. For a classifier or decoder, both models must
-        also have the largest output in the same column, in at least the share
-        :data:`LEAST_AGREEMENT` of rows.
+        The text is empty if all of these conditions are met:
+
+        - the cosine similarity is at least :data:`LEAST_COSINE`;
+        - the relative error is at most :data:`MOST_ERROR`;
+        - for a classifier or decoder, both models have the largest output in the same column, in at
+          least the share :data:`LEAST_AGREEMENT` of rows.
         """
         chosen = self.agreement
         far = self.output_error > MOST_ERROR

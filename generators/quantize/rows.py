@@ -1,4 +1,4 @@
-"""Storage of tensor rows during calibration, for inputs that are spread evenly over all inputs."""
+"""Storage of tensor rows during calibration: for all inputs, or for inputs at equal intervals."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -14,11 +14,11 @@ KEPT_BYTES = 1 << 30
 
 
 class Rows:
-    """Stores rows of tensors, for inputs that are spread evenly over all inputs.
+    """Stores rows of tensors, for all inputs or, if memory is short, for inputs at equal intervals.
 
-    The model is evaluated on ``count`` inputs of at most ``length`` rows. If the memory has no room
-    for all rows of an input, only the input's first rows are stored. ``wanted`` are the names of
-    the tensors; None stands for all tensors with a row for each token.
+    The model is evaluated on ``count`` inputs of at most ``length`` rows. If :data:`KEPT_BYTES` has
+    no room for all rows of an input, only the input's first rows are stored. ``wanted`` are the
+    names of the tensors; None stands for all tensors with a row for each token.
     """
 
     def __init__(self, count: int, length: int, wanted: Collection[str] | None = None):

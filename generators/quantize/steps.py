@@ -77,11 +77,12 @@ def least_error(
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle (real value of the integer 0) and the scale of each column, two arrays [n].
+    """Return the middles and the scales of the columns of values [m, n], two arrays [n].
 
-    Values [m, n] become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits. The
-    function tries several middles and scales, and returns those with the least squared error.
-    Groups of ``together`` neighbouring columns share a scale, but not a middle.
+    Values become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits. So the
+    middle is the real value of the integer 0. Each column has its own middle. Each group of
+    ``together`` adjacent columns has one scale, repeated in the result. The function tries several
+    middles and scales, and returns those with the least squared error.
     """
     least = np.full(values.shape[1], np.inf)
     middle, steps = np.zeros_like(least), np.ones_like(least)
@@ -93,15 +94,15 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle and scale of each column, two arrays [n], if only upper bits are stored.
+    """Return the middles and the scales of columns of values [m, n], if only upper bits are stored.
 
-    The middle is the real value of the integer 0. A value becomes the INT8 integer ``round((value -
-    middle) / scale)``. Only the upper ``bits`` bits of the integer are stored. They represent the
-    mean of all INT8 integers with these upper bits.
+    Both results are arrays [n]. A value becomes the INT8 integer ``round((value - middle) /
+    scale)``, so the middle is the real value of the integer 0. Only the upper ``bits`` bits of the
+    integer are stored. They represent the mean of all INT8 integers with these upper bits.
 
-    The function tries several middles and scales, and returns those with the least squared error.
-    Groups of ``together`` neighbouring columns share a scale. If ``bits`` is 8, the result is that
-    of :func:`best_range`.
+    Each column has its own middle. Each group of ``together`` adjacent columns has one scale,
+    repeated in the result. The function tries several middles and scales, and returns those with
+    the least squared error. If ``bits`` is 8, the result is that of :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -111,13 +112,15 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the mean and the INT8 scale of each column of numbers [m, n], as two arrays [n].
+    """Return the means and the INT8 scales of the columns of numbers [m, n], two arrays [n].
 
-    The scale is the column's standard deviation times a factor. The factor is the same for all
-    columns: the smallest one with which INT8 can represent all numbers. All columns thus use
-    similar ranges of integers, and can share an exponent in the KV cache. Each group of
-    ``together`` adjacent columns has one deviation and one scale. If all columns of a group are
-    constant, the deviation is 1.
+    Each column has its own mean. Each group of ``together`` adjacent columns has one scale,
+    repeated in the result. The scale is a factor times the standard deviation of the group's
+    numbers from their columns' means. If this deviation is 0, it is replaced by 1.
+
+    The factor is the same for all groups: the smallest one with which INT8 can represent all
+    numbers. All columns thus use similar ranges of integers, and can share an exponent in the KV
+    cache.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)

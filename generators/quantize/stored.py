@@ -127,9 +127,10 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 def made_up(exact: Floats, inner: Floats | None, pick: Callable[[Floats, int], Floats]) -> Floats:
     """Round the weights ``exact`` [n, k] input by input; return the rounded weights [k, n].
 
-    ``pick`` takes the weights [n, k] so far and an input's index, and returns the rounded weights
-    [n] of this input. Their rounding error is compensated in the weights of later inputs by the
-    matrix ``inner`` (:func:`error_spread`), unless it is None.
+    ``pick`` takes weights [n, k] and an input's index, and returns the rounded weights [n] of this
+    input. The matrix ``inner`` (:func:`error_spread`) then distributes the rounding error over the
+    weights of later inputs, which ``pick`` gets in its next calls. If ``inner`` is None, rounding
+    errors are not compensated.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

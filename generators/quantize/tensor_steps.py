@@ -51,11 +51,11 @@ _STREAM = ("_sum", "_norm")
 class Steps:
     """Chooses the quantization scales of a model's tensors and weights.
 
-    Operands of matrix products are integers from ``operand_min`` to ``operand_max``. Their width,
-    and whether the array subtracts their zero points, are those of the configuration. Without a
-    configuration, operands have 8 bits, and the array subtracts none. The option ``balance`` is
-    passed as ``strength`` to :func:`celosia.generators.quantize.balance.column_gains`, which scales
-    a tensor's columns.
+    Operands of matrix products are integers from ``operand_min`` to ``operand_max``. The
+    configuration ``config`` determines their width, and whether the array subtracts zero points
+    from them. If ``config`` is None, operands have 8 bits, and no zero points are subtracted. The
+    option ``balance`` is passed as ``strength`` to
+    :func:`celosia.generators.quantize.balance.column_gains`, which scales a tensor's columns.
     """
 
     def __init__(
