@@ -99,9 +99,9 @@ class Runs:
     async def interrupted(self, wanted: int) -> None:
         """Check the register INTERRUPT and the line ``irq``; then clear INTERRUPT.
 
-        ``wanted``, INTERRUPT_DONE or INTERRUPT_ERROR, must be the only bit that is set in
-        INTERRUPT. If INTERRUPT_ENABLE has this bit, too, ``irq`` must be 1 until the bit is
-        cleared; otherwise ``irq`` must be 0.
+        INTERRUPT must have exactly one bit set: ``wanted``, which is INTERRUPT_DONE or
+        INTERRUPT_ERROR. If this bit is also set in INTERRUPT_ENABLE, ``irq`` must be 1 until the
+        bit of INTERRUPT is cleared; otherwise ``irq`` must be 0.
         """
         host = self.host
         host.quiet = False

@@ -125,8 +125,8 @@ class Trials:
 
         The busy bit of STATUS must fall within ``cycles`` cycles (by default the attribute
         ``bound``). After the recovery, STATUS must report an error with the cause ``cause``, and
-        INTERRUPT an error. External memory must have completed all requests. Then :meth:`stored`
-        checks its content.
+        INTERRUPT must report an error. External memory must have completed all requests. Then
+        :meth:`stored` checks the content of external memory.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)

@@ -1,4 +1,4 @@
-"""Trials of the accelerator with long waits: memory does not answer, or tokens never arrive."""
+"""Trials of the accelerator with long waits for memory's answers or for dependency tokens."""
 
 from collections.abc import Awaitable, Callable
 
@@ -81,7 +81,9 @@ class LongTrials(Trials):
         assert await host.read("INTERRUPT") == 0
 
     async def deadlock(self) -> None:
-        """Run a command whose tokens never arrive; the watchdog must report the error DEADLOCK.
+        """Run a command that waits forever; the watchdog must report the error DEADLOCK.
+
+        The command waits for a dependency token that no engine sends.
 
         The configuration's field ``watchdog`` is a number of cycles. Counted from the start of the
         run, STATUS must report the error after at least ``watchdog`` and at most ``2 * watchdog +

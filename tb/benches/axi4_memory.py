@@ -22,8 +22,8 @@ class AxiMemory:
 
     ``bytes`` is the content of the RAM; bus addresses are taken modulo the RAM's size. In each
     cycle each channel pauses with probability ``stall``. Accesses at or above the address
-    ``broken`` are answered with errors; if ``broken`` is None, there are no errors. If a bench
-    changes ``broken`` during a test, its initial value must be an address, not None.
+    ``broken`` are answered with errors; if ``broken`` is None, there are no errors. A bench
+    may change ``broken`` during a test if the initial value of ``broken`` is not None.
 
     The bench calls :meth:`sample` at each falling edge.
     """

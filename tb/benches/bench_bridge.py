@@ -9,8 +9,10 @@ The parameters of the bench:
 
 Optional parameters:
 
-- ``reader_stall`` and ``writer_stall``: the probabilities in each cycle that the bench accepts no
-  word from the bridge, and that it offers no word (both by default ``stall``);
+- ``reader_stall``: the probability in each cycle that the bench accepts no word that the bridge has
+  read (default ``stall``);
+- ``writer_stall``: the probability in each cycle that the bench offers no word to write (default
+  ``stall``);
 - ``words``: the number of words in each burst (default: random);
 - ``limit``: the largest number of cycles for all bursts of a test together (default: no limit);
 - ``broken``: the share (0 to 1) of the memory, at the highest addresses, in which each access is

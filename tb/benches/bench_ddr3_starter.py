@@ -1,8 +1,8 @@
 """Bench of the circuit that starts a DDR3 chip and sets the read delays of two byte lanes.
 
-For each lane the circuit searches a read delay and a bit slip (the bits by which received data are
-shifted). ``celosia.tb.devices.ddr3`` models the registers that the circuit accesses; in some test
-cases a lane of the model is bad.
+For each lane the circuit searches a read delay and a bit slip (the number of bits by which received
+data are shifted). ``celosia.tb.devices.ddr3`` models the registers that the circuit accesses; in
+some test cases a lane of the model is bad.
 """
 
 from collections.abc import Iterator

@@ -37,9 +37,10 @@ FACTOR_CYCLES = 60
 
 
 def shifted(factor: dict[str, int]) -> tuple[int, int]:
-    """Return the pair (mantissa, right shift) of a row factor, from a dictionary of its fields.
+    """Return a row factor as a pair (mantissa, right shift); ``factor`` has its fields.
 
-    If the mantissa is 0, the returned shift is 0, since the factor is 0 for every shift.
+    A row factor is the number by which a later command scales a row. If the mantissa is 0, the
+    returned shift is 0, since the factor is 0 for every shift.
     """
     return factor["mantissa"], factor["right"] if factor["mantissa"] else 0
 
@@ -78,10 +79,11 @@ class Fronts:
                 self.factors.append((numbered["number"], *shifted(numbered["factor"])))
 
     async def run(self, work: Work) -> None:
-        """Run the command or the SOFTMAX commands of the test case ``work``; compare the results.
+        """Run the test case ``work``, and compare the results with those expected in ``work``.
 
-        Values, sums and row factors must equal the expected ones in ``work``. If no front end
-        executes the command, no stream may transfer a beat.
+        The results are values, sums and row factors. The test case has one command, or several
+        SOFTMAX commands. If it has a command that no front end executes, no stream may transfer
+        a beat.
         """
         dut, random = self.dut, self.random
         source = "drained" if "drain" in work.flags else "i"

@@ -40,9 +40,9 @@ def tables(slots, random):
 
 
 def write(dut, place, value):
-    """Set address and data of the tables' write port to ``place`` and the byte ``value``.
+    """Drive the tables' write port with the address ``place`` and the byte ``value``.
 
-    ``place`` is 256 * table number + index. The port's enable is not set.
+    ``place`` is 256 * table number + index. The port's enable does not change.
     """
     dut.write__slot.value = place >> 8
     dut.write__index.value = place & 255
@@ -51,10 +51,10 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs the entry of the requested table for the lane's input ``index``.
+    """Every lane outputs the value of the requested table for the lane's input ``index``.
 
-    If ``polynomial`` is 0, the entry is the table's byte at this index. Otherwise the lane
-    evaluates the table's polynomial, and ``index`` is the operand.
+    If ``polynomial`` is 0, the value is the table's byte at this index. If it is 1, the value is
+    that of the table's piecewise polynomial for the operand ``index``.
     """
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))

@@ -77,7 +77,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """The output ``softmaxes`` stays 1 until the unit has received all row factors of a softmax.
 
-    The number of the softmax's rows, operand ``m``, is each power of two that ``m`` can hold.
+    The test runs a softmax for each power of two that fits the operand ``m``, the number of rows.
     ``row_factors`` is the number of factors that the machine stores.
 
     - If the softmax has at most ``2 * row_factors`` rows, the bench sends a factor for each row.

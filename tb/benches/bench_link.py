@@ -349,7 +349,7 @@ async def a_pause_of_the_timeout_ends_a_request(dut: Any) -> None:
 
 @cocotb.test()
 async def a_long_answer_is_complete(dut: Any) -> None:
-    """The link answers with all registers, and with parts of memory of the lengths ``long``."""
+    """The link answers a read of all registers, and a read of memory of each length in ``long``."""
     settings, random = parameters(), rng()
     await start_clock(dut)
     memory = ExternalMemory(dut, Config.of(**settings["config"]), random, 0.0, 0)

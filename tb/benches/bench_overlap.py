@@ -47,12 +47,12 @@ def word(fields: dict[str, int]) -> int:
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A command with the flag ``followed`` moves to the back end early, so that the next may start.
+    """A command with the flag ``followed`` leaves the front end early, so that the next may start.
 
-    A command with the flag moves from the front end to the back end when three conditions hold: it
-    has requested all its inputs, every unit has begun to execute it, and the back end is empty. The
-    command stays in the back end until its results are written. A command without the flag stays in
-    the front end until its results are written.
+    The front end and the back end are the two stages of the vector engine. A command with the flag
+    moves to the back end when three conditions hold: it has requested all its inputs, every unit
+    has begun to execute it, and the back end is empty. It stays there until its results are
+    written. A command without the flag stays in the front end until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

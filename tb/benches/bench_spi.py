@@ -187,8 +187,10 @@ async def a_link_answers(dut: Any) -> None:
     """A host link over SPI answers requests, and reports CORRUPT for damaged ones.
 
     If no byte arrives for ``timeout`` cycles within a request, the link reports the request as
-    CORRUPT. ``identity`` lists the words in the answer to the request HELLO. ``half_ns``,
-    ``wire_ns`` and ``setup_ns`` have the same meaning as in the bench of the SPI peripheral.
+    CORRUPT. ``identity`` lists the words in the answer to the request HELLO. ``half_ns`` is
+    the shortest half period of the host's clock, and ``wire_ns`` the delay of each line.
+    ``setup_ns`` is the time before each sample of the host in which the host's input must not
+    change. All three are in nanoseconds.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

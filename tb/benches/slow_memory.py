@@ -74,7 +74,7 @@ class ExternalMemory:
         self.let_go()
 
     def let_go(self) -> None:
-        """Allow the accelerator to withdraw offered payloads in this cycle, as it is in reset."""
+        """Allow the accelerator, which is in reset, to withdraw offered payloads in this cycle."""
         self._offered.clear()
 
     @property

@@ -47,9 +47,9 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True after the starter has tested each of the 8 delays at each of the 4 bit slips.
+        """True after the circuit has tested each of the 8 delays at each of the 4 bit slips.
 
-        The starter has then chosen a delay and a bit slip for each lane, and tests the memory with
+        The circuit has then chosen a delay and a bit slip for each lane, and tests the memory with
         them once more.
         """
         return self.seen >= 2 * 8 * 4

@@ -27,10 +27,12 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
     (default ``top``).
 
     The cache's key is made from the component's source files (see :func:`circuit_digest`) and
-    parameters. The parameters are the component's attribute ``inputs``. If the component has no
-    such attribute, the parameters are all its attributes. Then the Verilog is not cached if an
-    attribute is anything but an integer, a text, None, a record of ``celosia.arch``, or a tuple of
-    these. The Verilog is never cached if the component's class is not in ``celosia``.
+    parameters. The parameters are the component's attribute ``inputs``, or all its attributes if it
+    has no ``inputs``. The Verilog is not cached in two cases:
+
+    - The component's class is not in ``celosia``.
+    - The component has no ``inputs``, and one of its attributes is not an integer, a text, None, a
+      record of ``celosia.arch``, or a tuple of these.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

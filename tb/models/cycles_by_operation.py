@@ -58,8 +58,8 @@ def operations(recording: Recording, places: Sequence[Place], config: Config) ->
 
     Each cycle is counted for one operation (:class:`Operation`). This is the operation of the
     command in the matrix engine. If this engine is idle, it is the operation of the command in the
-    vector engine. If both are idle, it is the operation of the next command, or at the end of the
-    run that of the last command.
+    vector engine. If both are idle, it is the operation of the next command. After the last
+    command, it is the operation of this command.
 
     ``places`` has one :class:`Place` for each recorded command: the tensor that the command helps
     to compute.

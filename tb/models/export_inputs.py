@@ -41,7 +41,7 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     If ``files`` names no inputs at all, the inputs depend on the model. For an encoder of the
     package, training images of digits are the calibration inputs, test images are exported, and the
     default column names are the class numbers. For any other model that reads text, sentences of
-    the package serve as both kinds of inputs.
+    the package are the calibration inputs and are exported.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

@@ -88,7 +88,7 @@ class Inferences:
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
         between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
-        that found these weights on the chip. It is empty without such inferences. If ``compiled``
+        that do not load these weights again. It is empty without such inferences. If ``compiled``
         is not a :class:`Artefact`, ``macs``, ``ideal_cycles``, ``utilization``, ``least_bytes`` and
         ``kept_bytes`` are None.
         """

@@ -62,9 +62,8 @@ def draw(
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
     """Return the indices of at most ``IMAGES`` images to show in the picture.
 
-    The list ends with the first four images that have a wrong prediction, or with all of these if
-    there are fewer. It begins with the first of the remaining images, whose predictions may be
-    right or wrong.
+    The end of the list has the first four images with a wrong prediction, or all of these if there
+    are fewer. Before them the list has the first of all other images.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

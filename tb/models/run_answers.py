@@ -30,13 +30,13 @@ def run_answers(
     """Answer questions on a machine; return a dictionary with the accuracy and the cycles.
 
     ``answers`` lists pairs (question, right answer). A question is the source text of an
-    encoder-decoder, or the prompt of any other model. ``machine`` is the name of a simulator or a
+    encoder-decoder, or the prompt of any other model. ``machine`` is a simulator's name or a
     machine, as in :class:`celosia.tb.models.text_session.TextSession`. Each next token is the most
     likely token.
 
     An answer ends with an end token, or at the last position. The answer to a prompt also ends as
-    soon as it has more characters than the right answer. If the tokenizer has no end token, the
-    answer to a prompt already ends when both have the same number of characters.
+    soon as it has more characters than the right answer. If the tokenizer has no end token, it
+    ends as soon as it has as many characters as the right answer.
 
     ``accuracy`` is the share of answers that equal the right answer. For answers to prompts, spaces
     at both ends are ignored. ``float_accuracy`` is the accuracy of the float model ``source``, or

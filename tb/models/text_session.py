@@ -43,7 +43,7 @@ class Turn:
     """The names of those that differ."""
 
     def add(self, other: "Turn") -> None:
-        """Add the cycles, counters and compared tensors of another turn to those of this turn."""
+        """Add the cycles, counters and compared tensors of another :class:`Turn` to these."""
         self.cycles += other.cycles
         self.counters.update(other.counters)
         self.mismatches += other.mismatches
@@ -248,7 +248,7 @@ def run_tokens(
 
     Each text in ``texts`` is a row of token numbers [n]. For an encoder-decoder it is the source
     text. Nested weights, which can be read at several widths, are read with ``bits`` bits. The
-    measurements include the setup programs.
+    measurements include the programs that load weights onto the chip.
     """
     session, outputs = TextSession(program, machine, timing), []
     session.bits, total = bits, session.setup

@@ -19,9 +19,9 @@ def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Int
     ``name`` is the name of ``tensor``. Scores and probabilities are [heads, rows, sequence], all
     others [rows, columns].
 
-    If attention has a window, the scores and probabilities outside of the window are replaced by 0.
-    In all other cases, if the number of tokens is variable, the rows and columns of padding tokens
-    are removed.
+    - If attention has a window, scores and probabilities outside of the window are replaced by 0.
+    - From any other tensor, the rows and columns of padding tokens are removed. Only a model with a
+      variable number of tokens has these.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:

@@ -31,7 +31,8 @@ def bench_attention(
     ``seq`` is the number of tokens, and ``head_dim`` is the number of columns of a head. The result
     is a dictionary. ``cycles`` counts the cycles in which the matrix engine computes scores or
     context (the weighted sums of values), and the cycles in which only the vector engine works on
-    attention. An idle cycle of both engines is counted if the next command belongs to attention.
+    attention. A cycle in which both engines are idle is counted if the next command belongs to
+    attention.
     ``ideal_cycles`` is the number of attention's multiplications divided by the number of array
     elements.
 

@@ -46,9 +46,9 @@ class CoveredModule:
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
         """Return a sort key for the coverage point ``point`` (line number, column, comment).
 
-        Modules with equal circuits in different designs may have their lines in different orders.
-        The key therefore contains the line's index in the sorted order, not the line number. So the
-        coverage points of these modules have the same order.
+        In different designs, the lines of equal modules may have different orders. Therefore the
+        key contains the line's index in the sorted lines, not its number in the text. Sorted by
+        this key, the coverage points of equal modules have equal positions.
         """
         line, column, comment = point
         return self.numbers[line], column, comment

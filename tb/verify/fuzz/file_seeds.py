@@ -32,7 +32,7 @@ MODEL = "m/"
 
 @dataclass(frozen=True)
 class Seed:
-    """A command to fuzz: its words (``words``), and the input files to damage (``targets``)."""
+    """A command line to fuzz (``words``), and the names of input files to damage (``targets``)."""
 
     words: tuple[str, ...]
     """Words of the command, which runs in the folder."""

@@ -25,7 +25,8 @@ _STRANGE = 0.2  # part of the graphs that have a node at a place where no encode
 class RandomGraph:
     """A random encoder as an ONNX graph, with the node patterns that exporters of models write.
 
-    If ``plain`` is true, the graph begins with a linear layer and has no node that is refused.
+    If ``plain`` is true, the graph begins with a linear layer and has no node that the importer
+    refuses.
     """
 
     def __init__(self, rng: np.random.Generator, *, plain: bool = False):

@@ -87,7 +87,8 @@ def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str
 
     ``session`` runs the decoder on a machine. The first ``context - STEPS`` of ``numbers`` (token
     numbers) are the prompt, and the last ``STEPS`` are the further tokens. For an encoder-decoder,
-    the first ``numbers``, one for each position of the source, are also the source text.
+    ``numbers`` also contains the source text: a token for each position of the source, from the
+    beginning of ``numbers``.
 
     A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
     the golden machine, only logits and chosen tokens are compared, with the integer reference. The

@@ -55,8 +55,8 @@ def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECO
 
     The first proof is for the changed submodule alone. If this proof fails, a second proof is for
     the whole unit. Both are inductions: ABC's ``scorr`` finds equal signals of the two circuits,
-    and ``pdr`` proves that the other differences are unreachable. A mutant is not returned if no
-    proof ends in time, or if it differs only for inputs that do not occur in the accelerator.
+    and ``pdr`` proves that no difference of the outputs can be reached. A mutant is not returned if
+    no proof ends in time, or if it differs only for inputs that do not occur in the accelerator.
 
     ``seconds`` is the time limit for the induction of one mutant. The results are stored in the
     folder of the netlist.

@@ -61,7 +61,7 @@ class Mutants:
 
 
 def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
-    """Return ``count`` mutants of a component; Yosys chooses the cells that they change.
+    """Return ``count`` mutants of a component; Yosys chooses the changed cells.
 
     One netlist contains all mutations, so that one simulation can run each mutant. ``without``
     names submodules whose cells are not changed, as paths with dots.
