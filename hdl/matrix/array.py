@@ -22,9 +22,9 @@ def array_members(config: MatrixConfig) -> dict[str, Any]:
 
     ``i`` receives vectors of activations, ``i_weights`` lines of weights, and ``o`` outputs rows of
     sums. If the configuration has the option ``operand_gating``, output ``zeros`` is the number of
-    zeros among the activations that entered two cycles before. If weight slots store scales, output
-    ``scales`` has each column's scale for the sums on ``o`` in the same cycle. If output ``scaled``
-    is 1, the receiver must multiply the sums by these scales.
+    zeros among the activations that entered two cycles before. If weight slots (storage for one
+    tile each) store scales, output ``scales`` has the scale of each column for the sums on ``o`` in
+    the same cycle. If output ``scaled`` is 1, the receiver must multiply the sums by these scales.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -122,9 +122,10 @@ def part_member(config: MatrixConfig) -> dict[str, Any]:
 
     The dictionary omits the fields that the machine does not use. ``part`` selects the group of
     weight bits by which the activations are multiplied. If ``scaled`` is 1, the sums must be
-    multiplied by the scales in the weight slot. If ``lower`` is 1, the weights are attention keys,
-    and the last rows of the weight slot store the lower bits of these keys. If ``block`` is 1, each
-    byte of the weight slot has two mantissas, and all mantissas of a row share an exponent.
+    multiplied by the scales in the weight slot (storage for one tile). If ``lower`` is 1, the
+    weights are attention keys: the last rows of the slot store lower bits of key elements, the
+    other rows the upper bits. If ``block`` is 1, each byte of the weight slot has two mantissas,
+    and all mantissas of a row share an exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),

@@ -20,8 +20,9 @@ class BlockEncoder(Component):
     ``elements`` are the first row. In a later cycle with ``second`` at 1, ``elements`` are the
     second row. Both rows have ``count`` valid elements. From the cycle after ``second`` on, ``o``
     has one byte per column. The low half of the byte is the mantissa of the first row, and the high
-    half that of the second row. The first row must be on ``held`` while ``o`` is read. ``exponent``
-    is the shared exponent minus 1. Bytes of ``o`` from index ``count`` on are undefined.
+    half that of the second row. The encoder does not store the first row; while ``o`` is read,
+    input ``held`` must have this row. ``exponent`` is the shared exponent minus 1. Bytes of ``o``
+    from index ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):

@@ -46,8 +46,9 @@ class ElementColumn(Component):
     ``right``). The left column outputs its weights on ``beside`` and receives its products on
     ``product``; both ports have one entry per row. If ``pass_width`` is below 8, ``part_i`` selects
     the group of weight bits to multiply. If ``sleep`` is true, the bit ``awake_i`` moves down the
-    column with the activations; if it is 0, the activation registers hold.
-    :class:`celosia.hdl.matrix.element.ProcessingElement` describes the signals.
+    column by one row per cycle, as the activations of a vector arrive; a row's activation register
+    holds if the bit is 0. :class:`celosia.hdl.matrix.element.ProcessingElement` describes the
+    signals.
     """
 
     def __init__(self, config: MatrixConfig, side: str = ""):

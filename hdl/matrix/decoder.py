@@ -34,14 +34,16 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
 class DecodeSteps(Component):
     """Generates the control signals with which a decoder decodes the tiles of a weight matrix.
 
-    The tiles in the same columns of the matrix are decoded one after another. ``step`` has the
-    control signals of the current step (:func:`step_layout`). ``reads`` is 1 if the current step
-    reads a row of bytes from memory. ``scales`` is 1 if this row has scales.
+    A step is the work of the decoder in one cycle. The tiles in the same columns of the matrix are
+    decoded one after another. ``step`` has the control signals of the current step
+    (:func:`step_layout`). ``reads`` is 1 if the current step reads a row of bytes from memory.
+    ``scales`` is 1 if this row has scales.
 
     The input ``format`` is the number of the weight format, 0 for INT8. The input ``grouped`` is 1
-    if the weights have scales. If the input ``advance`` is 1, the next step follows in the next
-    cycle. Together with ``advance``, ``tile`` must be 1 in the last step of a tile. ``restart``
-    must then also be 1 if no further tile has the same columns of the matrix.
+    if the weights have scales. If the input ``advance`` is 1, the current step ends in this cycle,
+    and the next step follows. ``tile`` must be 1 in the cycle in which the last step of a tile
+    ends. ``restart`` must be 1 in the same cycle if this tile is the last in its columns of the
+    matrix.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):
@@ -107,9 +109,9 @@ class WeightDecoder(Component):
     ``step`` (:func:`step_layout`) controls the decoding. If ``step.fetch`` is 0, ``bytes`` is not
     used: only bits that remain from earlier rows are decoded. If ``step.format`` is 0, bytes pass
     unchanged. Only the first ``cols`` bytes of a row are decoded; further bytes always pass
-    unchanged. If weight slots store scales, the output ``scales`` has the scale of each column of
-    ``o``. Equations (11) and (12) of docs/formats.md define codes and scales; a product with a
-    scale is taken modulo 2**8.
+    unchanged. If weight slots (storage for one tile each) store scales, the output ``scales`` has
+    the scale of each column of ``o``. Equations (11) and (12) of docs/formats.md define codes and
+    scales; a product with a scale is taken modulo 2**8.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -16,10 +16,10 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 class ActivationEdge(Component):
     """The array's left edge: delays the activation and weight slot number of row r by r + 1 cycles.
 
-    If the configuration has the option ``operand_gating``, bit r of ``o_live`` is 1 if row r's
-    activation is not zero and its vector has ``valid`` at 1. ``zeros`` is the number of zero
-    activations in the vector that entered two cycles earlier. Without such a vector, ``zeros`` is
-    0.
+    A weight slot stores one tile of weights. If the configuration has the option
+    ``operand_gating``, bit r of ``o_live`` is 1 if row r's activation is not zero and its vector
+    has ``valid`` at 1. ``zeros`` is the number of zero activations in the vector that entered two
+    cycles earlier. Without such a vector, ``zeros`` is 0.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -123,8 +123,9 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays the sums of a vector so that all columns leave in one cycle.
 
-    The sum of column c arrives in cycle ``c + late[c]``; ``late[c]`` is the additional latency of
-    the column in cycles. All sums of the vector leave in cycle ``cols - 1``, and no sum may arrive
+    Without additional latency, the sum of column c arrives c cycles after the sum of column 0.
+    ``late[c]`` is the additional latency of column c (cycles): its sum arrives in cycle
+    ``c + late[c]``. All sums of the vector leave in cycle ``cols - 1``, and no sum may arrive
     later. ``o_valid`` is ``valid`` delayed by ``latency``, the number of cycles from activations at
     the left edge to their sums on ``o``.
     """

@@ -14,9 +14,9 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
     """Return the layout of the fields that select a part (group of bits) of each weight.
 
     ``place`` is the number of the part; part 0 has the lowest bits. ``last`` is 1 for the last
-    part, which is signed. If ``paired`` is true, a byte of a slot can hold two 4-bit weights;
-    ``alone`` is then 1 if the part is one of these two weights. The layout has no bits if weights
-    have only one part and ``paired`` is false.
+    part, which is signed. If ``paired`` is true, a byte of a weight slot (storage for one tile) can
+    hold two 4-bit weights; ``alone`` is then 1 if the part is one of these two weights. The layout
+    has no bits if weights have only one part and ``paired`` is false.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -40,11 +40,11 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return ``total``, a sum of products with a part of each weight, at the part's bit position.
+    """Return ``total``, a sum of products with a part of each weight, shifted to the part's place.
 
-    The part has ``width`` bits, and ``part.place`` is its number (:func:`part_layout`): the sum is
-    shifted left by the number of lower weight bits. The sum is not shifted if ``part.alone`` is 1:
-    the part is then a whole 4-bit weight.
+    The part has ``width`` bits, and ``part.place`` is its number (:func:`part_layout`). The sum is
+    shifted left by the number of weight bits below the part. If ``part.alone`` is 1, the part is a
+    whole 4-bit weight, and the sum is not shifted.
     """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place

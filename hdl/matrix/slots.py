@@ -28,8 +28,9 @@ class SlotGuard(Component):
     - Line r must wait r cycles longer after ``freed`` than line 0, because row r of the array uses
       its activations r cycles after row 0.
     - Rows of weights enter the array at the left and columns at the top, and must not reach an
-      element in the same cycle. Therefore the cycle of a request minus the line's index must be
-      larger for the first line of a tile than for the line requested before.
+      element in the same cycle. Therefore the first line of a tile, with index r, must be requested
+      after cycle ``t + r - i``. Here the last line of the previous tile has index i and was
+      requested in cycle t.
 
     ``written`` is 1 in a cycle in which line ``index`` of any slot is requested.
     """
@@ -52,10 +53,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the inputs that describe the next tile to the outputs of ``tiles``.
+        """Connect the guard's inputs that describe the next tile, if any, to ``tiles``.
 
-        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. In this class the method does
-        nothing, because only subclasses have such inputs.
+        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. This class has no such inputs,
+        so the method does nothing; :class:`StagedSlotGuard` has them.
         """
 
     def circuit(self, m):

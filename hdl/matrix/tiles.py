@@ -31,10 +31,11 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     and ``n`` are the numbers of rows and columns that the tile uses. The tile's lines (rows or
     columns of weights) from ``line`` to ``end - 1`` are loaded.
 
-    If ``onward`` is 1, the lines of the next tile follow the lines of this tile in memory. A tile's
-    first line is at ``b_addr`` plus the bytes of all earlier tiles with ``onward`` at 1. If the
-    tiles in the same columns of B are stored separately (:func:`stacked`), only earlier tiles in
-    these columns count.
+    If ``onward`` is 1, the lines of the next tile follow the lines of this tile in memory.
+    ``b_addr`` does not include the bytes of tiles with ``onward`` at 1: a tile's first line is at
+    ``b_addr`` plus the bytes of all earlier such tiles of the command. If weights have a format
+    below 8 bits or scales of groups (:func:`stacked`), only earlier tiles in the same columns of B
+    count.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
     in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
@@ -270,8 +271,9 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` with a register before ``o``, which delays each tile by one cycle.
 
-    The additional outputs predict ``o`` in the next cycle. If ``moves`` is 1, ``o`` then has the
-    tile ``following``, if it is valid. If ``moves`` is 0, ``o`` keeps its tile.
+    The additional outputs predict the tile on ``o`` in the next cycle. If ``moves`` is 0, ``o``
+    keeps its tile. If ``moves`` is 1, the next tile is ``following``, if ``o.valid`` is 1 in the
+    next cycle.
     """
 
     def _more_members(self):
@@ -326,8 +328,9 @@ def paired(command):
 def one_of_pair(config: MatrixConfig, command):
     """Return 1 if each byte of a command's weight slots has an element of each of two KV heads.
 
-    Such a command multiplies by the tile of one of the two heads, or loads the tiles of both heads.
-    The result is 0 for other commands.
+    A weight slot is storage for one tile of bytes. A command with such slots multiplies by the
+    4-bit tile of one of the two heads, or loads the tiles of both heads. The result is 0 for other
+    commands.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -335,7 +338,8 @@ def one_of_pair(config: MatrixConfig, command):
 def second_of_pair(config: MatrixConfig, command):
     """Return 1 if a command multiplies by the second of two tiles in the same weight slot, else 0.
 
-    Each byte of such a slot holds a 4-bit element of each of the two tiles.
+    A weight slot has one byte for each element of a tile; in such a slot, each byte holds a 4-bit
+    element of each of the two tiles.
     """
     return flag_if(config.packed_cache, command, "second")
 
@@ -344,8 +348,9 @@ def lower_bits(config: MatrixConfig, command):
     """Return 1 if a command's weights are attention keys with eight bits for some of the elements.
 
     The first elements of each key have eight bits, the others only the upper four bits. The first
-    rows of a weight slot with such keys hold the upper four bits of all elements. The last rows
-    hold the lower four bits of the first elements. The result is 0 for all other commands.
+    rows of a weight slot (storage for one tile of keys) hold the upper four bits of all elements.
+    The last rows hold the lower four bits of the first elements. The result is 0 for all other
+    commands.
     """
     return flag_if(config.low_rows, command, "lower")
 
@@ -353,7 +358,8 @@ def lower_bits(config: MatrixConfig, command):
 def in_blocks(config: MatrixConfig, command):
     """Return 1 if each row of a command's weight slots has an exponent, else 0.
 
-    The exponent scales all weights in the bytes of the row by a power of two.
+    A weight slot is storage for one tile. An exponent scales all weights in the bytes of its row by
+    a power of two.
     """
     return flag_if(config.block_exponents, command, "block")
 
@@ -372,11 +378,11 @@ def flag_if(unit, command, name: str):
 
 
 def stacked(config: MatrixConfig, command):
-    """Return 1 if the tiles in the same columns of the weights are stored as rows of bytes.
+    """Return 1 if weights are stored in a format below 8 bits or with a scale per group, else 0.
 
-    This is the case if the weights have a format of less than 8 bits, or if each group of weights
-    has a row of scales. The number of consecutive rows then depends on the format. Otherwise the
-    result is 0, and each row of bytes is a row or column of weights.
+    If the result is 1, the tiles in the same columns of B are stored one after another, as rows of
+    bytes with codes and scales. If it is 0, each row of bytes is a row of B, or a column if B is
+    stored transposed.
     """
     if not config.formats:
         return Const(0, 1)

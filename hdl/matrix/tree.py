@@ -52,9 +52,10 @@ class TreeColumn(Component):
     is 0 if the activation is zero. A weight has an additional uppermost bit, which is 0 if the
     weight is zero.
 
-    If the configuration has ``low_rows``, the last rows can store the lower four bits of attention
-    keys. If ``lower`` is 1, ``o`` one cycle later is 16 times the sum over the first ``high_rows``
-    rows plus the sum over the other rows. If ``lower`` is 0, ``o`` is the sum over all rows.
+    If the configuration has ``low_rows``, a slot can store attention keys with their upper four
+    bits in the first ``high_rows`` rows and lower four bits in the last rows. If ``lower`` is 1,
+    the first rows count 16-fold in the sum that ``o`` has one cycle later. If ``lower`` is 0, all
+    rows count once.
 
     If the configuration has ``block_exponents``, each row of a slot has an exponent. The bits of an
     exponent are divided among several columns: this column stores ``exponent_width`` bits, and

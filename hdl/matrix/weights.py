@@ -79,15 +79,17 @@ class WeightFetcher(Component):
     ``freed`` is 1 when the last vector of a tile is requested. The next command is accepted while
     the last tile of the current command is read.
 
-    ``o`` outputs the job of a tile (:func:`job_layout`) in the cycle in which the tile's first line
-    is requested. The job causes the requests of the tile's activations. Line 0 arrives
-    ``weight_latency`` cycles after its request, and activations arrive ``sram_latency`` cycles
-    after their request. So the first activations must be requested at least
+    ``o`` outputs the job of a tile (:func:`job_layout`), which causes the requests of the tile's
+    activations. In a systolic array, the job is output when the tile's first line is requested. In
+    an adder tree, all rows receive activations in the same cycle, so the job is output when the
+    last line is requested.
+
+    Line 0 arrives ``weight_latency`` cycles after its request, and activations arrive
+    ``sram_latency`` cycles after their request. So the first activations must be requested at least
     ``1 + weight_latency - sram_latency`` cycles after the job. Line r arrives r cycles after line
-    0, and the activations of row r arrive r cycles after those of row 0. **If port ``b`` has
-    accepted the first line of a tile, it must accept the other lines without a wait**. In an adder
-    tree, all rows receive activations in the same cycle, so ``o`` outputs the job when the last
-    line is requested.
+    0; in a systolic array, the activations of row r also arrive r cycles after those of row 0. **If
+    port ``b`` has accepted the first line of a tile, it must accept the other lines without a
+    wait**.
 
     If ``placed`` is 1, the weights of the tile on ``o`` are already in their slot. ``named`` is 1
     while there is a tile to load or to output.

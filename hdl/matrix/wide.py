@@ -66,8 +66,8 @@ def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> li
 def flag_of(command: Any, name: str) -> Value:
     """Return the flag ``name`` of ``command``, which is a MATMUL or a PRELOAD.
 
-    A flag of both instructions has the same position in both; the function uses its position in
-    MATMUL. The result is 0 if the instruction does not have the flag.
+    Each flag has the same position in both instructions. If the instruction of ``command`` does not
+    have the flag, the bit at this position is reserved, and the result is 0.
     """
     flag: Value = command.flags[DEFINITIONS[Opcode.MATMUL].flag_bit(name)]
     return flag
