@@ -61,7 +61,8 @@ class Epilogue(Component):
     ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``, ``argmax``
     and ``column``. If the configuration has the option ``fused`` and the next command has the same
     inputs, ``start`` may be 1 before ``done``. ``owes`` is 1 from this ``start`` until all
-    addresses of the current command are generated; ``o_walk`` must hold while ``owes`` is 1.
+    addresses of the current command are generated; while ``owes`` is 1, ``o_walk`` must be the next
+    command's sequence.
 
     ``done`` is 1 for one cycle when the last write is accepted. Throughput is one beat per cycle. A
     beat is written at least ``latency`` cycles after it was accepted. ``rotate`` and ``times`` add

@@ -30,8 +30,9 @@ class FrontEnds(Component):
     machines with the option ``registered`` (more pipeline registers) it must be valid one cycle
     before the first beat. ``opcode`` and ``flag`` are those of the command, but may change one
     cycle later than ``command``. A cycle with ``start`` at 1 starts a SOFTMAX, and may come before
-    the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX begins,
-    and ``command`` must hold while ``owes`` is 1. In machines with the option ``registered``, the
+    the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX begins;
+    while ``owes`` is 1, ``command`` must be the new command. It may differ from the previous
+    command only as :class:`SoftmaxFront` permits. In machines with the option ``registered``, the
     front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
     later.
     """

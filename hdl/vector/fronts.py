@@ -90,10 +90,10 @@ class SoftmaxFront(Component):
     ``diagonal_value`` is added to the result in one column of each row: column ``diagonal`` plus
     the number of the row.
 
-    ``start`` may be 1 for the next softmax before the last beat of the current one is accepted. The
-    other inputs must then be the same for both, except ``start_column``, ``limit`` and ``number``.
-    These three inputs are loaded when the current softmax's last beat is accepted. ``owes`` is 1
-    from ``start`` until the inputs are loaded, and they must hold meanwhile. With the option
+    ``start`` may be 1 for the next softmax before the last beat of the current softmax is accepted.
+    In the cycle of that beat, ``start_column``, ``limit`` and ``number`` are loaded for the next
+    softmax. ``owes`` is 1 from ``start`` to that cycle; meanwhile, these three inputs must have the
+    values of the next softmax. All other inputs must be the same for both. With the option
     ``registered`` (more pipeline registers), there is a register stage before the softmax unit, and
     one after it.
 

@@ -104,7 +104,7 @@ class ParamMemory(Component):
 
     If the configuration has the option ``fused``, ``start`` may be 1 before all words of the
     current walk have been read. The next walk then begins after the current walk; ``owes`` is 1
-    until the next walk begins, and ``walk`` must hold meanwhile.
+    until the next walk begins, and ``walk`` must describe the next walk meanwhile.
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
     matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is
@@ -113,8 +113,9 @@ class ParamMemory(Component):
     0, words do not change.
 
     ``factor`` is the storage index of the factor of row 0; the next rows have the next indices. If
-    ``by_tile`` is 1, a beat uses the factor of its tile column instead of its row. A factor on the
-    input ``kept`` is stored at its index; only walks that start in later cycles may read it.
+    ``by_tile`` is 1, a beat uses the factor of its tile column (a group of columns, at most as wide
+    as the array) instead of its row. A factor on the input ``kept`` is stored at its index; only
+    walks that start in later cycles may read it.
     """
 
     def __init__(

@@ -59,9 +59,9 @@ class VectorEngine(Component):
     ``done``, if the engine never waits for a memory.
 
     ``beats`` is the number of beats of the input: ``m * ceil(n / lanes)``. For DRAIN, it is the sum
-    of ``m * ceil(c / lanes)`` over all tile columns; c is the number of columns in the tile column.
-    For PARAMS, n is the number of parameter words. For SOFTMAX, replace ``lanes`` by
-    ``softmax_lanes`` in the table and in ``beats``. ``overhead`` is
+    of ``m * ceil(c / lanes)`` over all tile columns (groups of at most ``array.cols`` columns); c
+    is the number of columns in one. For PARAMS, n is the number of parameter words. For SOFTMAX,
+    replace ``lanes`` by ``softmax_lanes`` in the table and in ``beats``. ``overhead`` is
     ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
 
     ========= =====================================================================
@@ -79,11 +79,11 @@ class VectorEngine(Component):
     more cycles, and other commands one more. For SOFTMAX and NORM of accumulators,
     ``drain_latency + Intake.latency`` replaces ``reader_latency``.
 
-    If the configuration has ``row_factors``, a NORM takes beats + overhead + 1 cycles. In the row
-    of SOFTMAX, the term ``ceil(n / lanes) - 1`` is then added only once, not twice. DRAIN and MAP
-    take ``celosia.arch.latency.words_wait`` more cycles. The command after a NORM begins when the
-    factors of the NORM's rows are stored. If a NORM or a command that multiplies by factors comes
-    after a SOFTMAX, it begins when the factors of the SOFTMAX are stored.
+    If the configuration has ``row_factors``, SOFTMAX and NORM store factors of rows for a later
+    DRAIN. A NORM then takes beats + overhead + 1 cycles. For SOFTMAX, ``ceil(n / lanes) - 1`` is
+    then added only once, not twice. DRAIN and MAP take ``celosia.arch.latency.words_wait`` more
+    cycles. The command after a NORM begins when the NORM's factors are stored. A NORM or a command
+    that multiplies by factors begins when the factors of an earlier SOFTMAX are stored.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.

@@ -24,9 +24,10 @@ class VectorWalks(Component):
     same cosines and sines.
 
     The k-th beat of every walk belongs to the same columns of the same row: ``lanes`` columns, or
-    ``softmax_lanes`` for a softmax. The beats of a DRAIN are ordered tile column by tile column, as
-    accumulators are read; those of other commands are ordered row by row. PARAMS and TABLE use only
-    the walk ``i``; a beat is ``line_bytes`` bytes for PARAMS, and one byte for TABLE.
+    ``softmax_lanes`` for a softmax. The beats of a DRAIN are ordered by tile columns (groups of
+    columns, at most as wide as the array), as accumulators are read; the beats of other commands
+    are ordered row by row. PARAMS and TABLE use only the walk ``i``; a beat is ``line_bytes`` bytes
+    for PARAMS, and one byte for TABLE.
     """
 
     def __init__(self, config: VectorConfig):
