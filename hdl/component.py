@@ -16,9 +16,9 @@ class Placer(Protocol):
     """An Amaranth platform that decides for each component whether it becomes a separate module."""
 
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
-        """Return the circuit for ``component``: its own circuit, or an instance of another module.
+        """Return the circuit of ``component``, or an instance of a module that has this circuit.
 
-        ``elaborate(component, platform)`` returns the component's own circuit.
+        ``elaborate(component, platform)`` returns the component's circuit.
         """
         ...
 

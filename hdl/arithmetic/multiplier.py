@@ -80,7 +80,8 @@ def multiply(
 
     The product follows the operands by two cycles. If ``en`` is passed, only cycles with ``en`` at
     1 count, and the registers hold in all others. ``name`` is the submodule's name. ``a`` and ``b``
-    may be signed or unsigned; each must have at most ``HARDWARE_WIDTH`` bits as a signed number.
+    may be signed or unsigned; as a signed number, each must fit an operand of a hardware multiplier
+    (``HARDWARE_WIDTH`` bits).
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]
@@ -105,10 +106,10 @@ class PackedMultiplier(Component):
     bits are too small by 1; an adder after the product register corrects them.
 
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
-    operand is wider than this (:func:`overlaps`), ``b[1]`` is shifted by fewer bits, and the two
-    products overlap in the multiplier's output. Adders then compute the lowest bits of ``p[1]``
-    from the operands. The overlapping bits minus these lowest bits are the highest bits of
-    ``p[0]``. A further register delays both products by one cycle.
+    operand has more bits (:func:`overlaps`), ``b[1]`` is shifted by fewer bits. The multiplier's
+    output then has the sum of two overlapping groups: the highest bits of ``p[0]`` and the lowest
+    bits of ``p[1]``. Adders compute these bits of ``p[1]`` from the operands; the sum minus these
+    bits is the highest bits of ``p[0]``. A further register delays both products by one cycle.
 
     Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
     ``factor_width``.

@@ -92,7 +92,7 @@ def bounds_layout() -> data.StructLayout:
 
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
-    """Return a dictionary of the fields of :func:`bounds_layout` for a zero point and limits."""
+    """Return a dictionary of the fields of :func:`bounds_layout` for a zero point and bounds."""
     flags = {"zero": zero, "low": low, "high": high}
     return flags | {"above_low": zero - low, "above_high": zero - high}
 

@@ -14,8 +14,9 @@ class Outcome(Component):
 
     If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. The write requests
     a run if bit START of ``control`` is 1. The run begins once the input ``recovered`` reports that
-    recovery has finished; ``start`` is then 1 for one cycle. The run ends when the input
-    ``working`` is 0, which reports that the core has no work left and the counters are complete.
+    recovery (the reset of the core after a stopped run) has finished; ``start`` is then 1 for one
+    cycle. The run ends when the input ``working`` is 0, which reports that the core has no work
+    left and the counters are complete.
 
     ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host
     aborts the run, the run stops and ``abort`` is 1. ``outside`` is 1 while the program counter is

@@ -27,9 +27,9 @@ def probability_layout(lanes: int) -> data.StructLayout:
 
 
 class DivideLane(Component):
-    """One lane of :class:`RowDivide`: multiplies a weight by the reciprocal of the row's sum.
+    """One lane of :class:`RowDivide`: divides the exponential of a score by the sum of its row.
 
-    The weight is ``mantissa * 2**(-16 - shift)``, and the reciprocal is
+    The exponential is ``mantissa * 2**(-16 - shift)``, and the reciprocal of the sum is
     ``inverse * 2**(-16 - scale)``. The product ``p`` is rounded to the nearest multiple of 2**-24.
     Latency is ``DIVIDE_LATENCY`` cycles, throughput one result per cycle.
     """

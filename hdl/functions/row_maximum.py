@@ -31,8 +31,8 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 def maximum_layout(factors: int = 0) -> data.StructLayout:
     """Return the layout of the largest score of a row: the field ``maximum``.
 
-    If ``factors`` is not 0, the layout also has ``number``, the storage index of the row's factor
-    (:func:`score_layout`).
+    If ``factors`` is not 0, the layout also has ``number``, the storage index for the reciprocal of
+    the row's sum of exponentials (:func:`score_layout`).
     """
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
@@ -70,10 +70,10 @@ class RowMaximum(Component):
     Only columns whose bit of ``mask`` is 1 count. If a row has no such column, the row's maximum is
     -32,768. Latency from the last input beat of a row to the first output beat is
     ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. If ``factors`` is not 0, each
-    beat on ``i`` also has ``number``, the index at which the row's factor will be stored
-    (:func:`score_layout`); ``o`` then outputs ``number`` together with the maximum. If ``parity``
-    is true, words of the row buffer have parity bits, and bit 1 of the output ``errors`` reports
-    that a wrong word was read.
+    beat on ``i`` also has ``number``, the storage index for the reciprocal of the row's sum of
+    exponentials (:func:`score_layout`); ``o`` then outputs ``number`` together with the maximum. If
+    ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output ``errors``
+    reports that a wrong word was read.
     """
 
     i: stream.Interface

@@ -29,9 +29,9 @@ class SoftmaxUnit(Component):
     Throughput is one beat per cycle for rows of any length. The first result of a row of n beats
     appears ``latency + n - 1`` cycles after the row's last beat. ``latency`` is
     ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``. ``sum_width`` is 28 plus the
-    number of bits of the integer ``max_row``, first rounded up to a multiple of ``lanes``. If
-    ``parity`` is true, words of the row buffers have parity bits, and bit 1 of the output
-    ``errors`` reports that a wrong word was read.
+    number of bits of N, and N is ``max_row`` rounded up to a multiple of ``lanes``. If ``parity``
+    is true, words of the row buffers have parity bits, and bit 1 of the output ``errors`` reports
+    that a wrong word was read.
 
     If ``factors`` is not 0, the unit does not divide by the sum. ``p`` are the exponentials of a
     row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.

@@ -139,7 +139,7 @@ class ProtectedRam(Component):
     ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If ``level`` is
     ``correct``, one wrong bit of each part is corrected in ``read_data``, but not in the stored
     word. If ``parts`` is true, ``write_en`` has one bit per part, otherwise one bit for the word.
-    Words are initially 0, with right check bits.
+    Words are initially 0, with valid check bits.
 
     ``errors`` reports each wrong word once per read, for one cycle. If ``held`` is false, the
     report follows one cycle after the word appears in ``read_data``, and bits that flip later are

@@ -65,9 +65,10 @@ class DirectSums:
         drain. ``add_2`` is ``add_1`` one cycle later. ``total`` is the row of sums that the adders
         computed last.
 
-        A bank outputs old data if an earlier addition to the row has not been written yet. Entry i
-        of the list ``before`` is 1 if the addition i + 2 cycles earlier was to the same row. The
-        row for the adder is then the result of the latest of these additions.
+        Entry i of the list ``before`` is 1 if the addition i + 2 cycles before this addition was to
+        the same row. If an entry is 1, the bank's row is old, because the result of that addition
+        has not been written yet. The row for the adder is then the result of the latest such
+        addition.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)

@@ -39,9 +39,9 @@ def slices_before(
 
 
 class RegisterSlice(Component):
-    """A register stage in a stream, with space for two payloads.
+    """A register stage in a stream, by default with space for two payloads.
 
-    Latency is one cycle, throughput one payload per cycle. ``i.ready``, ``o.valid`` and
+    Latency is one cycle, throughput one payload per cycle. By default, ``i.ready``, ``o.valid`` and
     ``o.payload`` are registers, so that ``i`` and ``o`` do not depend on each other in the same
     cycle, as AXI requires of every port. ``following`` is the payload that ``o`` offers after the
     current one.
