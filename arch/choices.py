@@ -60,11 +60,11 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
     ``values`` maps short names of configuration fields to values. It has all newer fields, and may
     have older fields. An option of a newer field, such as ``multiplier``, stands for a combination
-    of older fields' values (:data:`CHOICES`). An older field in ``values`` changes this
-    combination. The result then has the option for the changed combination.
+    of older fields' values (:data:`CHOICES`). If ``values`` has an older field, its value replaces
+    one value of this combination. The newer field then gets the option for the new combination.
 
-    Raises :class:`InputError` if no option stands for this combination, and :class:`InputTypeError`
-    if an older field's value has the wrong type.
+    Raises :class:`InputError` if no option stands for the new combination, and
+    :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

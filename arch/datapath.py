@@ -40,15 +40,15 @@ class Datapath:
 
     @property
     def acc_corrected(self) -> bool:
-        """True if sums read from the accumulators pass an extra register stage before the adders.
+        """True if sums pass one more register between the accumulators' block RAM and their adders.
 
-        The stage is needed to correct flipped bits.
+        The register is needed to correct flipped bits of the sums.
         """
         return self.control.registered and self.protected("accumulators") == "correct"
 
     @property
     def acc_settle(self) -> int:
-        """Fewest cycles between an accumulation to a row and a request that reads the new sums."""
+        """Fewest cycles from the last accumulation to a row until a request may read the row."""
         return 3 + self.stages + self.acc_corrected
 
     @property

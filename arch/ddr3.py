@@ -88,15 +88,18 @@ class Step:
 class Ddr3Start:
     """Register accesses that start LiteDRAM's core and its DDR3 chip.
 
-    Each field except ``chip`` is a tuple of steps with one purpose. The steps of ``wake`` start the
-    chip. The steps of ``test`` write a burst of each test pattern and read it back. The steps of
-    ``begin`` hand the chip to the memory controller.
+    Each field except ``chip`` is a tuple of steps with one purpose:
 
-    The steps of ``first``, ``later`` and ``slip`` change the read delay and the bit slip of the
-    byte lanes that are being calibrated. (The bit slip is the number of bits by which received data
-    are shifted.) A step of kind ``SELECT`` selects the lanes being calibrated. ``first`` sets the
-    read delay and the bit slip to their smallest values. ``later`` increases the read delay by one.
-    ``slip`` increases the bit slip by one and sets the smallest read delay.
+    - ``wake`` starts the chip.
+    - ``first`` sets the read delay and the bit slip of byte lanes to their smallest values. (The
+      bit slip is the number of bits by which received data are shifted.)
+    - ``later`` increases the read delay by one.
+    - ``slip`` increases the bit slip by one and sets the smallest read delay.
+    - ``test`` writes a burst of each test pattern and reads it back.
+    - ``begin`` hands the chip to the memory controller.
+
+    ``first``, ``later`` and ``slip`` change only the byte lanes that are being calibrated. They
+    begin with a step of kind ``SELECT``, which selects these lanes.
     """
 
     chip: Ddr3Chip

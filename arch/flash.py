@@ -84,9 +84,9 @@ class FlashChip:
     def at(self, clock: float) -> FlashTiming:
         """Return the chip's timing in cycles of the machine's clock.
 
-        ``clock`` is the frequency of the machine's clock (Hz). In one period of the chip's clock, a
-        clock edge can reach the chip, and the chip's data bit can return to the machine. Raises
-        :class:`InputError` if ``clock`` is not above 0.
+        ``clock`` is the frequency of the machine's clock (Hz). A period of the chip's clock is long
+        enough for a clock edge to reach the chip and for the chip's data bit to return to the
+        machine. Raises :class:`InputError` if ``clock`` is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")
@@ -120,13 +120,13 @@ class FlashStep:
 
 
 def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
-    """Return the commands, in order, that set a flash chip from any mode to its power-on state.
+    """Return the commands, in order, that set a flash chip to its power-on state.
 
-    Before the commands, the chip may be in continuous read, power-down, 4-byte addressing or
-    four-line commands (QPI). Its bursts may wrap, and its dummy clocks and upper address bits
-    (above ``ADDR_WIDTH``) may differ from those at power-on. After the commands, the chip accepts
-    the read commands :data:`READS`. ``lanes`` is the number of data lines on which the machine
-    reads. If ``lanes`` is not 4, the commands do not end QPI.
+    Before the commands, the chip may be in continuous read, power-down or 4-byte addressing. Its
+    bursts may wrap, and its dummy clocks and upper address bits (above ``ADDR_WIDTH``) may differ
+    from those at power-on. ``lanes`` is the number of data lines on which the machine reads. If
+    ``lanes`` is 4, the chip may also be in the mode in which it receives commands on four lines
+    (QPI). After the commands, the chip accepts the read commands :data:`READS`.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]

@@ -1,9 +1,9 @@
 """Weight formats: codes of 2 to 8 bits that a decoder expands to 8-bit operands.
 
-A matrix of codes [k, n] is stored as rows of n bytes; byte j of each row belongs to column j. A
-column's codes follow each other from the highest bit of its byte in row 0 down, and continue in the
-next row's byte. In the ternary format, a byte holds five codes. The codes are the first five base-3
-digits of the fraction byte / 256, the first code first.
+A matrix of codes [k, n] is stored as rows of n bytes; byte j of each row belongs to column j. The
+codes of a column fill its bytes without gaps: the first code is in the highest bits of the byte in
+row 0. In the ternary format, a byte b holds five codes: the five most significant base-3 digits of
+the fraction b / 256. The first code is the most significant digit.
 
 A column may be divided into groups of ``weight_group`` codes that share a scale. Each group begins
 in a new row. A row of unsigned 8-bit scales, one for each column, precedes the group's codes. See
@@ -45,8 +45,8 @@ class WeightFormat:
     def stored_rows(self, k: int, group: int) -> int:
         """Return the number of bytes that store a column of ``k`` codes and their scales.
 
-        Each of these bytes is in another row of the stored matrix. ``group`` is the number of codes
-        that share a scale; 0 if no codes do.
+        Each row of the stored matrix has one of these bytes. ``group`` is the number of codes that
+        share a scale; 0 if no codes do.
         """
         if not group:
             return self._bytes(k)

@@ -162,8 +162,9 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 def softmax_beat_cycles(*, deferred: bool) -> int:
     """Return the cycles that each beat of a row after the first adds to the softmax's latency.
 
-    The latency is counted from the row's last beat of scores to the row's last result. ``deferred``
-    is as in :func:`softmax_latency`.
+    A beat is the group of scores that arrive in one cycle. The latency is counted from the row's
+    last beat of scores to the row's last result. If ``deferred`` is false, results are
+    probabilities. If ``deferred`` is true, results are exponentials.
     """
     return 1 if deferred else 2
 
@@ -261,14 +262,14 @@ def load_bytes(access: Access) -> int:
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the fewest cycles of a SPARSE instruction, which multiplies ``m`` rows of activations.
+    """Return the fewest cycles that a SPARSE instruction takes.
 
-    Each row has ``k`` activations. The sparse matrix has ``n`` columns. Each of ``lanes`` lanes
-    processes ``beats`` entries of the matrix (``celosia.arch.sparse``). The first row is loaded
-    before its products, and each further row during the products of the previous row. The sums of
-    the lanes' columns are added to the accumulators one at a time. If a lane finishes a column
-    before the lane's previous sum has been added, all lanes stall, and the instruction can take
-    more cycles.
+    The instruction multiplies ``m`` rows of ``k`` activations by a sparse matrix with ``n``
+    columns. Each of ``lanes`` lanes processes ``beats`` entries of the matrix, one per cycle
+    (``celosia.arch.sparse``). The first row is loaded before its products are computed, and each
+    further row during the products of the previous row. The sums of the lanes' columns are added to
+    the accumulators one at a time. If a lane finishes a column before the lane's previous sum has
+    been added, all lanes stall, and the instruction can take more cycles.
     """
     load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

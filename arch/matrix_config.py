@@ -22,8 +22,8 @@ class MatrixSizes(Datapath):
         """Number of rows at the end of a weight slot that hold the lower four bits of key elements.
 
         A weight slot is the array's storage for one tile of weights or attention keys. In a packed
-        KV cache, the first elements of each key have eight bits, and the other elements only the
-        upper four bits. Without a packed KV cache the number is 0.
+        KV cache, a slot has the upper four bits of all key elements. Its last rows have the lower
+        four bits of each key's first elements. Without a packed KV cache the number is 0.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -114,9 +114,9 @@ class MatrixSizes(Datapath):
     def high_rows(self) -> int:
         """Number of rows at the start of a weight slot for the upper four bits of key elements.
 
-        A weight slot is the array's storage for one tile of weights or attention keys. If the last
-        rows of a slot hold the lower bits of keys (:attr:`low_rows`), each of the first rows holds
-        the upper bits of one key element. The number is a power of two.
+        A weight slot is the array's storage for one tile of weights or attention keys. If a slot's
+        last rows hold the lower four bits of some elements (:attr:`low_rows`), only this number of
+        rows can hold upper bits. Each row is for one key element. The number is a power of two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 

@@ -60,8 +60,8 @@ def _names(overrides: Sequence[str]) -> list[str]:
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
     """Return the short names of the fields whose values a TOML file or ``overrides`` give.
 
-    ``overrides`` are texts such as ``rows=4``. ``source`` is the file's path. If ``source`` is a
-    preset's name or None, the result has only the fields in ``overrides``.
+    ``source`` is the path of a TOML file, a preset's name, or None. Only a TOML file adds its
+    fields to the result; a preset adds none. ``overrides`` are texts such as ``rows=4``.
     """
     values: dict[str, Any] = dict.fromkeys(_names(overrides), True)
     names = set(values)

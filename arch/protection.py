@@ -82,10 +82,10 @@ def check_bits(columns: Sequence[int]) -> int:
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
     """Return, for each data bit, the pattern of check bits that shows an error of this data bit.
 
-    ``columns`` are the masks of :func:`code_columns`. The pattern of a data bit is a pair of masks
-    ``(failing, holding)``. If only this data bit is wrong, the stored check bits in ``failing``
-    differ from those computed from the data, and those in ``holding`` are equal to them. If several
-    bits are wrong, several patterns may match, or none.
+    ``columns`` are the masks of :func:`code_columns`. A check bit fails if its stored value differs
+    from the value computed from the data. The pattern of a data bit is a pair of masks ``(failing,
+    holding)``. If only this data bit is wrong, the check bits in ``failing`` fail, and those in
+    ``holding`` do not. If several bits are wrong, any number of patterns may match.
     """
     patterns = []
     for column in columns:

@@ -183,7 +183,7 @@ class Fused:
 class Factors:
     """Memory of normalization factors, one per row of a softmax or RMS norm.
 
-    DRAIN multiplies the rows of a later product by them.
+    DRAIN multiplies each row of a later matrix product by the row's factor.
     """
 
     rows: int
@@ -267,11 +267,11 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """The port ``thermal`` for a temperature sensor, which slows down the memories if it is hot.
+    """The port ``thermal`` for a temperature sensor; the memories are slower in a hot machine.
 
-    The machine is hot from a temperature above the limit ``hot`` until one below ``cool``. During
-    this time, the scratchpad and the accumulators move data only in some cycles. Reads of weights
-    are not delayed.
+    The machine becomes hot at a temperature above the limit ``hot``, and remains hot until the
+    temperature is below ``cool``. While hot, it moves data of the scratchpad and the accumulators
+    only in some cycles. Reads of weights are not delayed.
     """
 
     cycles: int

@@ -133,9 +133,10 @@ def value(config: Fields, short: str) -> Any:
 def switch(record: str) -> str:
     """Return the short name of the field that determines whether the machine has an optional unit.
 
-    ``record`` is the name of the unit's record. If a Boolean field has the record's name, such as
-    ``softmax``, the result is this name, otherwise the short name of the record's first field, such
-    as ``sparse_lanes``. The machine lacks the unit if the field is false, 0 or an empty text.
+    ``record`` is the name of the unit's record. For some units the record's name, such as
+    ``softmax``, is also the short name of a Boolean field; the result is this name. For any other
+    unit, the result is the short name of the record's first field, such as ``sparse_lanes``. The
+    machine lacks the unit if the field is false, 0 or an empty text.
     """
     if record in SHORT:
         return SHORT[record]

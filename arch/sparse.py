@@ -2,9 +2,12 @@
 
 A matrix [k, n] is coded column after column, each from row 0. The code is a list of entries of
 :data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the upper 4
-bits. If the value is not 0, the entry stands for ``run`` zeros and the value. If the value is 0,
-the entry stands for ``16 * (run + 1)`` zeros, but not more than ``k``. An entry with the value 0
-and the run :data:`NOTHING` stands for no element.
+bits. There are three kinds of entries:
+
+- If the value is not 0, the entry stands for ``run`` zeros and then the value.
+- If the value is 0 and ``run`` is :data:`NOTHING`, the entry stands for no element.
+- If the value is 0 and ``run`` is smaller, the entry stands for ``16 * (run + 1)`` zeros. An entry
+  of more than ``k`` zeros is invalid.
 
 The elements are divided among the lanes of the sparse unit. Each lane multiplies a range of
 consecutive elements, which may begin and end within a column. Entries that stand for no element pad

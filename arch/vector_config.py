@@ -47,11 +47,11 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of words at the start of the parameter memory that SOFTMAX and NORM can use.
+        """Limit of the parameter words that SOFTMAX and NORM can use, from word 0 on; 0: no limit.
 
-        SOFTMAX and NORM use the parameters to requantize sums from accumulators. The number is 0 if
-        they can use all words. It is also 0 if they cannot read accumulators because the machine
-        lacks the record ``fused``.
+        A parameter word has the requantization parameters of all lanes. SOFTMAX and NORM use them
+        to requantize sums from accumulators. Without the record ``fused``, SOFTMAX and NORM cannot
+        read accumulators, and the value is 0, too.
         """
         return self.fused.words if self.fused else 0
 
@@ -109,5 +109,5 @@ class VectorConfig(VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Number of scratchpad lines that one word of requantization parameters occupies."""
+        """Number of scratchpad lines that hold the requantization parameters of all lanes."""
         return self.access.lines(PARAM_BYTES * self.vector.lanes)
