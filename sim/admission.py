@@ -20,7 +20,8 @@ def check_step(step: Step, config: Config) -> None:
     - The configuration lacks a unit that the instruction needs.
     - The instruction accesses cells past the end of a memory, a scratchpad row that crosses a bank,
       or a row at an unaligned address.
-    - The instruction reads two tile columns of accumulators that share rows.
+    - The instruction reads the sums of two tile columns from the same accumulator row, which the
+      first read clears.
 
     The check does not depend on earlier instructions.
     """

@@ -57,7 +57,8 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     - A byte with the mantissa of ``first`` in the low half and that of ``second`` in the high half.
       In columns from ``size`` on, the byte is 0.
     - ``scale_bits`` bits, all 0.
-    - ``above`` bits of e - 1: the lowest bits in column 0, the next bits in column 1, and so on.
+    - ``above`` of the bits of e - 1. The word of column 0 has the lowest bits, the word of column 1
+      the next bits, and so on.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

@@ -36,8 +36,8 @@ class Memories:
     which has one record. In external memory a unit is a word. ``units`` is a dictionary from the
     name of another memory to the number of cells in a unit (default 1).
 
-    Each row of a :class:`Region` must begin at the first cell of a unit. Therefore two rows with a
-    common unit also have a common cell, and the shared record shows no false hazard.
+    Each row of a :class:`Region` must begin at the first cell of a unit. If two rows share a unit,
+    both therefore contain the unit's first cell, and the shared record shows no false hazard.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -48,10 +48,10 @@ class Memories:
     def cells(self, region: Region) -> Counts:
         """Return the last step of each engine that accessed each unit of a region.
 
-        The result [2, engines, m, units] holds numbers of steps. The indices select reads (0) or
-        writes (1), the engine, a row of the region, and a unit of this row. An element is 0 if no
-        step of the engine has accessed the unit. The result is a view: a caller records a step by
-        assigning the step's number to elements.
+        The result [2, engines, m, units] holds numbers of steps. The first index is 0 for reads, 1
+        for writes. The other indices select the engine, a row of the region, and a unit of this
+        row. An element is 0 if no step of the engine has accessed the unit. The result is a view of
+        the records: a caller records a step by assigning the step's number to elements.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:

@@ -84,12 +84,15 @@ def held(
     """Return a matrix's tiles [nt, kt, rows, cols] from the weight slots that begin at ``slot``.
 
     The matrix has ``nt`` tile columns of ``kt`` tiles. A weight slot stores one tile. ``slots``
-    [depth, rows, cols] has one word for each element of a slot. The low byte of a word holds
-    weights. The next ``scale_bits`` bits are a part of the scale of the word's column. The next
-    ``exponent_bits`` bits are a part of the exponent of the word's row. Without options, the bytes
-    are 8-bit weights; scales and exponents are not used.
+    [depth, rows, cols] has one word for each element of a slot. A word has three fields, from the
+    lowest bits on:
 
-    Options, with the equations of ``docs/formats.md``:
+    - a byte of weights.
+    - ``scale_bits`` bits: a part of the column's scale, which is divided among the column's words.
+    - ``exponent_bits`` bits: a part of the row's exponent, which is divided among the row's words.
+
+    By default the byte is an 8-bit weight, and the other fields are ignored. The options, with the
+    equations of ``docs/formats.md``, are:
 
     - ``paired``: each slot holds two consecutive tiles of 4-bit weights, the first tile in the low
       half of the bytes, equation (15).
@@ -153,10 +156,10 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    Tiles are padded with zeros to ``cols`` columns. If ``transpose`` is true, they are also padded
-    to ``rows`` rows. If ``transpose`` is false, a slot's rows after the last row of b are not
-    written. ``transpose`` is the flag ``b_transpose`` of the PRELOAD; the caller has already
-    transposed b.
+    Tiles are padded with zeros to ``cols`` columns. A tile of fewer than ``rows`` rows is padded
+    with rows of zeros if ``transpose`` is true; otherwise the other rows of its slot are not
+    changed. ``transpose`` is the flag ``b_transpose`` of the instruction PRELOAD; the function
+    itself does not transpose b.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -182,9 +185,9 @@ def append(
     Columns and rows are counted from the first one in ``slot`` through the next slots. The rest of
     a written column or row is filled with zeros.
 
-    ``lower`` [count, n], allowed only with ``transpose``, has the lower bits of the columns' first
-    elements: column j of ``lower``, in reverse order, fills the last ``count`` elements of column
-    ``line + j``.
+    ``lower`` [count, n], allowed only with ``transpose``, has the lower bits of the first ``count``
+    elements of each column of b. Column j of ``lower``, in reverse order, is written to the last
+    ``count`` elements that the slots have for column ``line + j``.
     """
     _, rows, cols = slots.shape
     if transpose:

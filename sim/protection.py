@@ -6,7 +6,7 @@ from celosia.arch.protection import code_columns, column_patterns
 
 
 class Found(Enum):
-    """State of a stored word after a check: right, corrected, or wrong and not corrected."""
+    """State of a stored word after a check: without error, corrected, or with a remaining error."""
 
     RIGHT = 0
     CORRECTED = 1

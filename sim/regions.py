@@ -77,9 +77,10 @@ def _tiles(step: Step, config: Config) -> int:
 def stored_rows(step: Step, config: Config) -> int:
     """Return the number of scratchpad rows that an instruction's matrix B and its scales occupy.
 
-    If B has a weight format, :meth:`WeightFormat.stored_rows` gives the number. If B has no weight
-    format, B occupies ``k`` rows and, with the flag ``grouped``, a row of scales for each row of
-    tiles. The instruction ``step`` must not have the flag ``b_transpose``.
+    If B has a weight format, :meth:`WeightFormat.stored_rows` returns the number. If B has no
+    weight format, B occupies ``k`` rows. With the flag ``grouped``, each tile row (``array.rows``
+    rows of B) also has a row of scales. The instruction ``step`` must not have the flag
+    ``b_transpose``.
     """
     index = index_of(step.flags)
     if not index:
@@ -134,7 +135,8 @@ def _rows_flat(step: Step, count: int) -> Region:
 def param_words(step: Step, config: Config) -> int:
     """Return the number of parameter words with which a vector instruction requantizes its output.
 
-    The instruction must not have the flag ``per_row`` (one parameter word for each row).
+    A parameter word has the requantization parameters of all lanes. The instruction must not have
+    the flag ``per_row`` (one parameter word for each row).
     """
     if "per_tensor" in step.flags:
         return 1

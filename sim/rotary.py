@@ -61,9 +61,9 @@ def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int6
     elements of the row are the cosines and sines of one head. They are the same for all heads, so
     the row repeats them.
 
-    The vector engine processes beats of at most ``lanes`` columns, and begins a new beat at each
-    tile, that is, at each multiple of ``cols``. For a beat that begins at column b, it reads
-    consecutive elements of the row, the first one at index ``b mod period``. The largest index can
+    The vector engine processes at most ``lanes`` columns at once (a beat). Each multiple of
+    ``cols``, the width of a tile, begins a new beat. For a beat that begins at column b, the engine
+    reads consecutive elements of the row, from index ``b mod period`` on. The largest index can
     therefore exceed ``period``.
     """
     column = np.arange(n, dtype=np.int64)  # [n]

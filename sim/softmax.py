@@ -34,7 +34,8 @@ def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
 
     A weight is the exponential of a score, not yet divided by the sum of the row. A weight times
     its row's factor is a probability. Weights are in units of ``2**-24``; the largest one in each
-    row is ``2**24``. ``q`` and ``mask`` are those of :func:`softmax`, but ``mask`` must be given.
+    row is ``2**24``. ``q`` [..., n] holds INT16 scores: 256 units double a weight. Columns whose
+    ``mask`` [..., n] is false have weight 0.
 
     The factor of a row is ``mantissa / 2**right``, the reciprocal of the sum of the row's integer
     weights; see equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits. It is 0
@@ -66,7 +67,7 @@ def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, In
 
 
 def fixed(mantissa: Ints, shift: Ints) -> Ints:
-    """Return the softmax weights ``mantissa`` (Q1.16) ``>> shift`` in Q1.28, rounded down."""
+    """Return weights in Q1.28: ``mantissa`` (Q1.16) divided by ``2**shift``, rounded down."""
     return mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA) >> shift
 
 
