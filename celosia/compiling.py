@@ -72,7 +72,7 @@ def compile(
     - ``memory_bytes``: size of the machine's external memory, by default all that the configuration
       can address.
     - ``bits``: number of upper bits of each weight that a run reads. Less than 8 is possible only
-      for weights in a nested format.
+      for nested weights (readable at several widths).
     - ``fixed``: if false, the compiler adds units that the options need to the configuration. If
       true, the configuration is not changed, and a missing unit raises :class:`InputError`.
     - ``options``: keyword arguments for the fields of

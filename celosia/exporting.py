@@ -46,7 +46,7 @@ def files(
     The files, and the arguments ``verilog``, ``c`` and ``testbench``, are those of
     :meth:`celosia.Program.export`.
 
-    - ``made``: figures about the model's quantization, by name.
+    - ``made``: dictionary from name to value that describes the model's quantization.
     - ``inputs``: inputs of the driver and the test bench: matrices for an encoder, prompts for a
       language model.
     - ``steps``: number of tokens that continue each prompt.

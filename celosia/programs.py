@@ -190,7 +190,7 @@ class Program(Shown):
         machine as for :meth:`run`. ``timing`` is the timing of the machine's external memory.
         ``progress`` is called with the number of finished inputs and the number of all inputs. Run
         i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of each weight; less than 8
-        requires nested weights.
+        requires nested weights (readable at several widths).
 
         Raises :class:`InputError` if the program is a language model.
         """
@@ -231,8 +231,8 @@ class Program(Shown):
         ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. With two
         prompts, each run of the machine processes one token of each text. With a single prompt,
         ``show`` is called with the prompt, then with each new part of the continuation. ``bits``
-        lists the numbers of upper bits of each weight that successive runs read; less than 8
-        requires nested weights.
+        lists numbers of upper bits of each weight, which successive runs use in turn; less than 8
+        requires nested weights (readable at several widths).
 
         For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
         and for two texts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the
@@ -261,9 +261,9 @@ class Program(Shown):
         timing: MemoryTiming = FAR,
         progress: Progress | None = None,
     ) -> dict[str, Any]:
-        """Answer questions with known right answers; return measurements as a dictionary.
+        """Answer questions whose correct answers are known; return measurements as a dictionary.
 
-        ``answers`` are pairs (question, right answer). The dictionary has the entries of
+        ``answers`` are pairs (question, correct answer). The dictionary has the entries of
         :func:`celosia.tb.models.run_answers.run_answers`, and the entries of the attribute
         ``made``, which describe the model's quantization. Raises :class:`InputError` if a question
         has too many tokens.
@@ -347,9 +347,9 @@ class Program(Shown):
 
     @property
     def with_model(self) -> Model:
-        """The program's float model.
+        """The float model from which :func:`celosia.compile` has made the program.
 
-        Raises :class:`InputError` if the program was opened from a folder instead of compiled.
+        Raises :class:`InputError` if the program was opened from a folder instead.
         """
         if self.model is None or self.options is None:
             raise InputError(

@@ -136,8 +136,8 @@ def measure(
 
     The program must have been opened with its float model. Every run processes as many tokens as
     the model was compiled for, even if the input is shorter. Run i, counted from 0, reads the upper
-    ``bits[i % len(bits)]`` bits of each weight; less than 8 requires nested weights. ``labels`` has
-    the index of the right column for each input.
+    ``bits[i % len(bits)]`` bits of each weight; less than 8 requires nested weights (readable at
+    several widths). ``labels`` has the index of the correct output column for each input.
 
     The measurements are the dictionary ``figures`` of the result. It has the entries of
     :meth:`celosia.tb.models.inference.Inferences.figures`, facts about the run such as ``config``,

@@ -114,11 +114,11 @@ def recount(case: Case, folder: Path) -> None:
 
     If the machine has changed since the build, a warning is printed instead. The machine is
     unchanged if the hash of its configuration equals the report's field ``configuration``, or the
-    digest of all inputs of the build equals the field ``design``.
+    digest of all inputs of the build equals the report's field ``design``.
 
-    The field ``sources`` is the version of the source files from which the board was built: a
-    commit, or :data:`TODAY` for the present files. If it is :data:`TODAY`, but the digest no longer
-    equals ``design``, it is changed to the commit that added the report.
+    The report's field ``sources`` names the source files from which the board was built: a commit,
+    or :data:`TODAY` for the present files. If the digest no longer equals ``design``, the function
+    replaces :data:`TODAY` by the commit that added the report.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

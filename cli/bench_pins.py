@@ -202,7 +202,8 @@ def decode_at_pins(
       takes.
     - ``reading_share``: the rate at the pins of an SDR SDRAM, in the cycles in which only reads are
       pending; None for other chips.
-    - ``moving_share``: as ``reading_share``, in the cycles in which reads or writes are pending.
+    - ``moving_share``: the rate at the pins of an SDR SDRAM, in the cycles in which reads or writes
+      are pending; None for other chips.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

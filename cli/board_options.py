@@ -45,13 +45,13 @@ def resolve_board(
 
     - the width of memory addresses is that of the board's default, if ``source`` is not None and
       external memory is a chip.
-    - ``registered`` (registers between distant units) is that of the board's default.
+    - ``registered`` (registers between distant units) is that of the board's default, unless the
+      user has set ``registered``.
     - ``packed`` (one multiplier for two columns) is true if the array's operands are narrow enough
-      for the device's multipliers.
+      for the device's multipliers, unless the user has set ``packed`` or ``multiplier``.
 
-    ``registered`` and ``packed`` are not changed in a microcoded machine, or if the user has set
-    the field by a TOML file or ``--set``. If the user has set ``multiplier``, ``packed`` is not
-    changed either.
+    The user sets a field by a TOML file or ``--set``. In a microcoded machine, ``registered`` and
+    ``packed`` are not changed.
     """
     board = get_board(name, link)
     if memory == "sdram":

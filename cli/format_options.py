@@ -146,7 +146,8 @@ class Formats:
         """Keyword arguments of the quantizer for these formats: a dictionary from name to value.
 
         The names are fields of :class:`celosia.generators.quantize.options.Quantization`. Raises
-        :class:`InputError` if ``bits`` has a number below 8, but the weights are not nested.
+        :class:`InputError` if ``bits`` has a number below 8, but the weights are not nested
+        (readable at several widths).
         """
         check_bits(self.bits, self.weights)
         return {

@@ -129,10 +129,10 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
     At the first signal, a message is printed, and ``end`` is called in another thread to kill
-    subprocesses. KeyboardInterrupt is raised in the block if ``held()`` returns false. If
-    ``held()`` returns true, the block must not be interrupted, and must itself raise
-    KeyboardInterrupt once ``held()`` is false. After a signal, the exit code of the process is 130
-    (SIGINT) or 143 (SIGTERM), even if the block ends normally.
+    subprocesses. If ``held()`` returns false, KeyboardInterrupt is raised in the block. If
+    ``held()`` returns true, the block is not interrupted; its own code must raise KeyboardInterrupt
+    once ``held()`` is false. After a signal, the exit code of the process is 130 (SIGINT) or 143
+    (SIGTERM), even if the block ends normally.
 
     Five seconds after the first signal, the process ends without cleanup if the block has not
     ended. At a second signal it ends in the same way, but not before 0.3 seconds after the first

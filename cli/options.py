@@ -247,9 +247,9 @@ UNIT_FIELDS = {
 def check_unit(unit: str, config: Config) -> None:
     """Raise :class:`InputError` if a command uses a unit that the user has switched off.
 
-    A unit is switched off if its field in the configuration is false. An error is raised only if
-    ``--set`` or the TOML file of ``--config`` sets the field. A preset may lack the unit, since the
-    command uses the unit without the rest of the machine.
+    A unit is switched off if ``--set`` or the TOML file of ``--config`` sets its field to false. A
+    preset without the unit raises no error, since the command uses the unit without the rest of the
+    machine.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
