@@ -22,8 +22,8 @@ GROUPS = 16
 class Units:
     """The module instances in a flattened netlist.
 
-    ``kinds`` is a dictionary from an instance's path to the name of its module. The prefix that the
-    top module's name adds to module names is removed.
+    ``kinds`` is a dictionary from an instance's path to the name of its module. In the Verilog,
+    this name begins with the top module's name as a prefix; ``kinds`` has it without the prefix.
     """
 
     def __init__(self, netlist: Path, top: str):

@@ -70,9 +70,9 @@ class Device(HostPort):
 
     ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. A request
     without a valid answer is sent again, up to ``RETRIES`` times. If the answer was absent or
-    incomplete, the timeout doubles, up to ``PATIENCE`` times ``answer_seconds``. The timeout of the
-    first request is at most ``FIRST_SECONDS`` and does not double. After ``FIRST_TRIES`` tries
-    without an answer to the first request, the constructor raises :class:`RunError`.
+    incomplete, the timeout doubles, up to ``PATIENCE`` times ``answer_seconds``. Only for the first
+    request, the timeout is at most ``FIRST_SECONDS`` and does not double. If the first request has
+    no answer after ``FIRST_TRIES`` tries, the constructor raises :class:`RunError`.
 
     Raises :class:`RunError` if nothing answers, or if the board uses another version of the
     protocol than this program. The error is also raised if the board has another configuration than

@@ -26,8 +26,8 @@ def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[s
     """Return the submodules between memories and the registers at the memories' outputs.
 
     The result maps a module's name to the names of the submodules on paths from a memory to these
-    registers. If the caller merges the submodules into the module, the memory and its registers are
-    in the same module. A memory is ignored if its outputs drive anything but registers.
+    registers. After the caller has merged the submodules into the module, it contains both the
+    memory and the registers. A memory is ignored if its outputs drive anything but registers.
     ``memories`` are the names of the memory modules.
     """
     paths = _Paths(modules, memories)

@@ -23,8 +23,8 @@ def use_output_registers(netlist: Path, top: str) -> int:
 
     The file ``netlist`` of an ECP5 design with the top module ``top`` is changed in place. The
     registers at a port of a block RAM are merged if each used output bit of the port drives exactly
-    one register. They must also have the port's clock, a common enable, no reset and the initial
-    value 0. Otherwise none of the port's registers is changed.
+    one register. The registers must also have the port's clock, a common enable, no reset and the
+    initial value 0. Otherwise none of the port's registers is changed.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     moved = _take_registers(design["modules"][top])
