@@ -43,7 +43,7 @@ class Artefact(Host):
 
     @property
     def written(self) -> list[Written]:
-        """Parts of tensors that vector instructions of the program ``encode`` write, in order."""
+        """Tensor parts that vector instructions of program ``encode`` write, in execution order."""
         return self.entries[ENCODE].written
 
     def least_bytes(
@@ -53,8 +53,8 @@ class Artefact(Host):
 
         These are weights, parameters and the input, which has ``rows`` rows, by default the largest
         number. If ``again`` is true, weights and parameters that stay on the chip are not counted,
-        because an earlier run has loaded them. Only the upper ``bits`` bits (8, 4 or 2) of each
-        nested weight are counted.
+        because an earlier run has loaded them. Of nested weights (stored as bit planes), only
+        the upper ``bits`` bits (8, 4 or 2) are counted.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
@@ -86,9 +86,9 @@ class Artefact(Host):
         return int(self.macs_resident + model.layers * model.heads * seen * columns)
 
     def source_macs(self, source: int) -> int:
-        """Return the number of multiply-accumulates with which an encoder reads ``source`` tokens.
+        """Return the number of multiply-accumulates of an encoder-decoder's encoder.
 
-        It is the encoder of an encoder-decoder. Padding is not counted. The result is 0 for a model
+        The encoder reads ``source`` tokens. Padding is not counted. The result is 0 for a decoder
         without an encoder.
         """
         encoder, model = self.graph.source, self.graph.description

@@ -52,7 +52,8 @@ def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict
 def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
     """Return the registers that the host writes before each program, by entry name.
 
-    Programs that differ only in the bits that they read of each weight share a name.
+    Programs that differ only in the bits that they read of each weight need the same registers.
+    They have one entry, which has the name of the program that reads 8 bits.
     """
     return {name.partition(".")[0]: routine.call for name, routine in programs.items()}
 
@@ -146,7 +147,7 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The plan that gave these programs: an encoder's ``Placed`` or a decoder's ``Plan``."""
+        """The plan of these programs: a ``Placed`` for an encoder, a ``Plan`` for a decoder."""
         return self.assembly.source
 
 
@@ -188,11 +189,11 @@ def first_fit(
     Choices are the compiler's settings for one attempt. ``series`` is a list of lists of choices,
     which are tried in order. If choices do not fit, ``make`` raises :class:`FitError`.
 
-    Some smaller choices (``is_smaller``) are skipped:
+    Choices are skipped in two cases:
 
-    - If ``ends(choices, error)`` is true after such an error, choices smaller than these are
-      skipped in the rest of their list.
-    - Choices smaller than any of ``known`` are skipped in all lists.
+    - They are smaller (``is_smaller``) than earlier choices of the same list, which raised an error
+      for which ``ends(choices, error)`` is true.
+    - They are smaller than any of ``known``, choices that did not fit in earlier searches.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -236,9 +237,9 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``words`` is the number of words of all programs. If ``least`` is true, it is a lower bound,
-    without the SET instructions of loops. Then other sizes of loads cannot make the programs fit,
-    and the error's ``hopeless`` is true.
+    ``words`` is the number of words of all programs or, if ``least`` is true, a lower bound that
+    omits the SET instructions of loops. If the lower bound is too large, other sizes of loads
+    cannot make the programs fit, so the error's ``hopeless`` is true.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -266,13 +267,14 @@ def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]
 def check_programs(
     memory: Memory, least: int, used: dict[str, Use], lasting: Iterable[str]
 ) -> None:
-    """Check that programs fit, and extend the lifetimes of the buffers named ``lasting``.
+    """Check that a model fits, and extend the lifetimes of the buffers named ``lasting``.
 
     ``used`` has the lifetime of each buffer. Buffers of ``lasting`` keep their contents from run to
-    run, so their lifetime becomes the whole program. ``least`` is a lower bound of the programs'
-    words (:func:`fewest_words`).
+    run, so the function changes their lifetime in ``used`` to the whole program.
 
-    Raises :class:`FitError` if the programs are too long, or if weight slots are too few.
+    Raises :class:`FitError` if ``least``, a lower bound of the programs' words
+    (:func:`fewest_words`), exceeds the program memory. The same error is raised if the model needs
+    more weight slots (array storage for one weight tile each) than the machine has.
     """
     check_words(memory, least, least=True)
     for name in lasting:

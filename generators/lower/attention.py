@@ -39,7 +39,7 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
 class Rows:
     """Query rows of one product: rows of one head, or one row of each of several heads.
 
-    In the second case, the heads share their keys.
+    Several heads in one product share their keys.
     """
 
     head: int
@@ -57,7 +57,7 @@ class Rows:
 
     @property
     def part(self) -> Part:
-        """The rows of the queries, as a pair (first row, number of rows)."""
+        """The range of query rows, as a pair (first row, number of rows)."""
         return self.first, self.count
 
     @property
@@ -90,7 +90,8 @@ class Step:
 class Attended:
     """Location of the keys, or of the values, of all key heads.
 
-    It is rows in the scratchpad, or weight slots (array storage for one weight tile each).
+    They are rows in the scratchpad, or are in weight slots (each stores one weight tile in the
+    array).
     """
 
     name: str

@@ -69,8 +69,9 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 def turn(index: int, count: int) -> int:
     """Return the number (0, 1 or 2) of the buffer that holds part ``index`` of ``count`` parts.
 
-    Parts alternate between buffers 0 and 1. If ``count`` is odd, the last part is in buffer 2, so
-    that the next round's part 0 can use buffer 0.
+    Parts 0 to ``count`` - 1 are loaded repeatedly, in this order. They alternate between buffers 0
+    and 1. If ``count`` is odd, the last part is in buffer 2 instead, because part 0, which follows
+    the last part, is in buffer 0.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
@@ -178,8 +179,8 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
 
     A tensor of at most ``most`` bytes is one block. A larger tensor is cut into the fewest equal
     blocks. ``units`` are numbers of columns, in order of preference. The width of a block is a
-    multiple of the first unit that has at most ``most`` bytes. If every unit has more bytes, a
-    block is one last unit wide.
+    multiple of the first unit whose columns have at most ``most`` bytes. If the columns of every
+    unit have more bytes, a block is as wide as the last unit.
     """
     step = tensor.columns
     if tensor.bytes > most:

@@ -75,11 +75,12 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Add loads of keys and values after a loop over layers; no instruction reads them.
+        """Add loads of the last layer's new keys and values after a loop over layers.
 
-        In the loop, the stores of a layer's new keys and values are followed by loads of the next
-        layer's cache. The last layer's stores are followed by these loads instead. So instructions
-        after the loop wait in the same way as instructions in the loop.
+        No instruction reads the loaded data; the loads only make later instructions wait. In the
+        loop, the stores of a layer's new keys and values are followed by loads of the next layer's
+        cache. The last layer has no next layer, so its stores are followed by the loads of this
+        method.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))

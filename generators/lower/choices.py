@@ -85,7 +85,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Way:
-    """The memories of a decoder's data, and the most prompt tokens of a run (a chunk)."""
+    """Choice of the memories for a decoder's data, and of the most prompt tokens in a run."""
 
     rows: int
     """Most tokens of a chunk."""

@@ -46,13 +46,12 @@ class Layers(Instructions):
     def turn(self) -> None:
         """Add instructions that load or copy the cosines and sines of a run's rotary positions.
 
-        If the scratchpad does not keep the cosines and sines of all positions, those of the run are
-        loaded from external memory. The loads precede all layers, so that layers wait in the same
-        way and can be iterations of a loop.
-
-        If the scratchpad keeps them, nothing is loaded. If the run has several texts, or if some
-        layers do not rotate, the run's cosines and sines are copied to the rows that instructions
-        read.
+        - If the scratchpad does not keep the cosines and sines of all positions, those of the run
+          are loaded from external memory. The loads are before the first layer, so that all layers
+          have the same instructions and can be iterations of a loop.
+        - If it keeps them, and if the run has several texts or some layers do not rotate, those of
+          the run are copied to other rows, which the layers read.
+        - In all other cases, nothing is added.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -64,14 +63,15 @@ class Layers(Instructions):
     ) -> None:
         """Add the instruction that looks up a token's embedding.
 
-        Register ``word`` has the byte offset of the token's row in the vocabulary. The result is
-        row number ``row`` of the tensor that begins at address ``first``.
+        ``word`` is the number of the register with the byte offset of the token's row in the
+        vocabulary's table. The embedding is written to row ``row`` of the tensor that begins at
+        address ``first``.
 
         If the model has learned positions, the instruction also adds the embedding of the token's
-        position. Register ``place`` has the byte offset of the first token's row in the table of
-        positions. The token's row is ``behind`` rows after that row.
+        position. ``place`` is the number of the register with the byte offset of a row in the table
+        of positions. The token's row is ``behind`` rows after this row.
 
-        If the tables do not stay in the scratchpad, loads of these rows are added first.
+        If the tables do not stay in the scratchpad, the method first adds loads of the two rows.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -109,8 +109,8 @@ class Layers(Instructions):
         parameters are streamed from external memory. Otherwise there is no loop.
 
         A layer ends with the norm of the next layer's input, or of the output head's input. In the
-        encoder of an encoder-decoder, instructions follow that compute the keys and values for all
-        layers of the decoder.
+        encoder of an encoder-decoder, the last instructions compute the source's keys and values
+        for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
@@ -150,11 +150,13 @@ class Layers(Instructions):
         self._waiting = []
 
     def lower_linear(self, step: Step) -> None:
-        """Add the instructions of a linear layer, or postpone them to the layer's reader.
+        """Add the instructions of a linear layer, or postpone them until its result is read.
 
-        Layers that compute queries, keys, values or an MLP's hidden layer are postponed. If heads
-        are normalized, only the part after the norm is postponed. A layer that adds its result to
-        the residual stream is added at once, after the postponed layers that compute its input.
+        - A layer that adds its result to the residual stream is added at once, after the postponed
+          layers that compute its input.
+        - A layer with a norm of each head is added at once with the norm, but the operations after
+          the norm are postponed.
+        - Any other layer that computes queries, keys, values or an MLP's hidden layer is postponed.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

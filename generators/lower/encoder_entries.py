@@ -84,7 +84,8 @@ def assembly(
     """Return an encoder's programs, and the runs whose predicted cycles the search compares.
 
     A run is one execution of a program. If ``layers`` is given, the programs have only that number
-    of layers. In this case there are no programs that read fewer bits of nested weights.
+    of layers. In this case there are no programs that read only some bit planes of nested weights
+    (8-bit weights stored as bit planes).
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

@@ -38,8 +38,8 @@ def fills(
     """Return the shortest list of setup programs that together load an image into the chip.
 
     Each :class:`Fill` of the list has a program, and the part of the image that the program loads.
-    A part has at most ``memory_bytes`` bytes, its space in external memory. The instructions of a
-    program fit the program memory.
+    A part has at most ``memory_bytes`` bytes, the size of the external memory that holds one part
+    at a time. The instructions of a program fit the program memory.
 
     ``drafts`` are the instructions that load the image, from its first byte to its last. None of
     them may load more than ``memory_bytes`` bytes. ``assemble`` is a function that returns the

@@ -32,9 +32,10 @@ class Heads:
         self.counted = len(layout.values.blocks.row_marks) == 1
 
     def stride(self, part: Part) -> int:
-        """Return the row stride of probabilities (bytes), which is half the row stride of scores.
+        """Return the row stride (bytes) of the probabilities of query rows.
 
-        ``part`` is the pair (first, count) of the rows.
+        ``part`` is the range of the rows, (first, count). The row stride of scores is twice as
+        large.
         """
         return aligned(self.layout.spans[part].columns, self.config)
 
@@ -66,10 +67,10 @@ class Heads:
     ) -> Iterator[Draft]:
         """Yield the instructions that compute the scores of a step's rows, and their softmaxes.
 
-        Keys or values that are not adjacent are first gathered: copied to adjacent rows. Before a
-        softmax, the values of this step and the keys of the next step (``following``) are gathered.
-        If ``begins`` is true, this step's keys are gathered first, because no earlier step has
-        gathered them.
+        A product reads adjacent rows, so keys or values that are not adjacent are copied first.
+        Before a softmax, the values of this step and the keys of the next step (``following``) are
+        copied. If ``begins`` is true, no earlier step has copied this step's keys, so the first
+        instructions copy them.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)

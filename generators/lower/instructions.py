@@ -55,7 +55,7 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as words of the parameter memory, an array [words, bytes].
 
-    A word has the parameters of one column for each lane of the vector engine. Each item of
+    A word has the parameters of as many columns as the vector engine has lanes. Each item of
     ``rescales`` begins a new word. If ``by_tile`` is true, as DRAIN requires, each tile column (a
     range of columns as wide as the array) also begins a new word. If all columns of an item share
     their parameters, the item is one word with the same parameters for every lane.
@@ -91,9 +91,9 @@ def product(
     """Return the MATMUL instruction that multiplies ``source`` by ``other`` and writes ``sums``.
 
     ``source`` has the shape [m, k]. ``other`` has the shape [k, n]; it is a view in the scratchpad,
-    or the number of the first weight slot. ``flags`` are names of further instruction flags.
-    ``a_zero`` is the zero point of ``source``. ``b_zero`` is the zero point of ``other``, and is
-    not used for weight slots.
+    or the number of the first weight slot (array storage for one weight tile each). ``flags`` are
+    names of further instruction flags. ``a_zero`` is the zero point of ``source``. ``b_zero`` is
+    the zero point of ``other``, and is not used for weight slots.
     """
     operands = source.operands("a") | sums.operands("acc")
     operands |= {"m": m, "k": k, "n": n, "a_zero": a_zero}

@@ -45,7 +45,7 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
     a zero for each slot row above the head's keys.
 
     If ``spaced`` is true, all heads have ``key_heads * key_dim`` columns, and the queries are the
-    last ``key_dim`` of these. Otherwise a head has ``key_dim`` columns and its zeros.
+    last ``key_dim`` of these. Otherwise a head has its zeros and ``key_dim`` columns of queries.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -61,9 +61,10 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
     """Return the indices of the tile columns with queries, in a row of queries and zeros.
 
-    If a weight slot (storage for one weight tile) holds the keys of several heads, tile columns of
-    zeros precede each head's queries. If a slot holds the keys of one head, or if requantization
-    skips the zeros (``spaced``), the result is empty.
+    The row has zeros if a weight slot (storage for one weight tile) holds the keys of several
+    heads. Tile columns of zeros then precede each head's queries, unless the head's keys are first
+    in the slot. The result is empty if the row has no zeros, or if requantization skips them
+    (``spaced``).
     """
     if key_heads == 1 or spaced:
         return []

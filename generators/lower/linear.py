@@ -1,4 +1,8 @@
-"""Lowering of an encoder's linear layers, in parts of the result's rows and columns."""
+"""Lowering of an encoder's linear layers.
+
+A layer's result is computed part by part. A part is some rows and columns of the result: their sums
+fit the accumulators, and their weights fit a scratchpad buffer.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

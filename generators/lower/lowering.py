@@ -74,13 +74,14 @@ class Lowering(Rules):
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return the number of rows that a run processes, of ``count`` rows of a tensor.
 
-        The result is ``count`` if the model does not accept shorter inputs, or if the tensor does
-        not have a row for each token. Otherwise the host writes the number of rows to a register
-        before each run, and the result is this register.
+        If both of these conditions are true, the host writes this number to a register before each
+        run, and the result is the register:
 
-        For a part of the sequence, the result is ``count`` if no register is free, or if the
-        program has loops over heads or parts of a product. The run then also processes rows after
-        the input's last token.
+        - The model accepts shorter inputs, and the tensor has one row for each token.
+        - The rows are the whole sequence, or a register is free and the program has no loops over
+          heads or parts of a product.
+
+        Otherwise the result is ``count``, even if some rows are after the input's last token.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -121,10 +122,10 @@ class Lowering(Rules):
         """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
 
         ``column`` is the first column of the block. If ``choices.reloads`` is true, the scratchpad
-        never holds all of the input, or all of a tensor between two products. Instead, each part of
-        a product loads the blocks that it reads.
+        never holds the whole input, nor a whole tensor between two products. Instead, each part of
+        a product loads the blocks of these tensors that it reads.
 
-        The list is empty for all other tensors, and if ``choices.reloads`` is false. It is also
+        The list is empty for any other tensor, and if ``choices.reloads`` is false. It is also
         empty if the columns are one block, or if no block begins at ``column``.
         """
         if tensor.buffer not in self.arriving:

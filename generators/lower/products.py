@@ -100,9 +100,9 @@ class Matrix:
         """Return the products of one range of weight rows that compute the tile columns ``tiles``.
 
         ``split`` is the index of the range in ``splits``. ``tiles`` is a pair (first, count); a
-        tile column is as wide as the array. If weights are nested, only products with the upper
-        ``planes`` bit planes are returned. If weights are in slots, the products of all tile
-        columns are returned.
+        tile column is as wide as the array. For weights in slots, ``tiles`` has no effect: the
+        result has the products of all tile columns. Nested weights are stored as bit planes, and
+        the result has only the products with the upper ``planes`` planes.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -117,15 +117,16 @@ class Matrix:
     def columns(self, op: Linear, cols: int) -> int:
         """Return the number of columns in a row of the layer's requantized result.
 
-        The number includes columns of zeros between the queries of different heads.
+        If a weight slot holds the keys of several heads, zeros before a head's queries select that
+        head's keys. The number includes these columns of zeros.
         """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
         """Return the index that tile column ``tile`` of the layer has in a requantized row.
 
-        A tile column is as wide as the array. The row may also have tile columns of zeros before
-        the queries of some heads, which the index counts as well.
+        A tile column is as wide as the array. The row may also have tile columns of zeros, which
+        select one of several heads' keys in a weight slot. The index counts them as well.
         """
         return self.places[tile] if self.places else tile
 
@@ -133,8 +134,8 @@ class Matrix:
         """Return the layer's tile columns (first, count) in a range of a requantized row.
 
         A tile column is as wide as the array. The range is ``count`` tile columns from ``first``
-        on. Some of these may be zeros before the queries of a head, which the layer does not
-        compute. The result does not count them.
+        on. Some of these may be zeros, which select one of several heads' keys in a weight slot.
+        The layer does not compute zeros, so the result does not count them.
         """
         if not self.places:
             return first, count
@@ -145,16 +146,18 @@ class Matrix:
         """Divide a range of the layer's tile columns into runs that are computed separately.
 
         A tile column is as wide as the array, and the range is ``count`` tile columns from
-        ``first`` on. In the accumulators, tile columns of zeros may be between them. The layer's
-        tile columns in a run are at equal distances.
+        ``first`` on. In the accumulators, tile columns of zeros may be between them (zeros select
+        one of several heads' keys in a weight slot). In a run, the layer's tile columns are at
+        equal distances.
 
         Yields ((first, count), index, distance) of each run:
 
         - ``(first, count)`` are the run's tile columns in the layer.
         - ``index`` is the number of tile columns from the range's start to the run.
-        - ``distance`` is the number of tile columns from one of the run to its next one.
+        - ``distance`` is the number of tile columns from each of the run's tile columns to the
+          next.
 
-        Both ``index`` and ``distance`` count tile columns of the accumulators, with those of zeros.
+        Both ``index`` and ``distance`` include the tile columns of zeros.
         """
         places = self.places[first : first + count]
         if not places:
@@ -188,12 +191,15 @@ class Room:
     def layer(
         self, op: Linear, rows: slice, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store the given rows of a layer's weights, and return the products that read them.
+        """Store the rows ``rows`` of a layer's weights, and return the products that read them.
 
-        The result is two lists of :class:`Product`. The first list has the products with the given
-        rows. The second list has the products with the rows ``thin`` (default: none) of the second
-        matrix of the layer's low-rank correction. Nested weights are stored one bit plane after
-        another; the rows ``thin`` are stored after the first plane.
+        The result is two lists of :class:`Product`. The first list has the products with these
+        rows. The second list is for a low-rank correction, which adds the product of two
+        narrow matrices to the weights. It has the products with the row ranges ``thin`` (default:
+        none) of the second of these matrices.
+
+        Nested weights are stored as bit planes, one after another. The rows ``thin`` are stored
+        after the first plane.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

@@ -74,10 +74,10 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> list[Part]:
-        """The rows (first, count) that need separate instructions: each row, or all rows.
+        """Ranges of rows (first, count) that separate instructions multiply and requantize.
 
-        If a run processes one token of each of several texts, it has one row for each text. The
-        plan decides whether these rows are multiplied and requantized separately.
+        Usually all rows are one range. If a run processes one token of each of several texts, it
+        has one row for each text. The plan then decides whether each row is a range.
         """
         separate = self.texts > 1 and self.plan.cuts.apart
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
@@ -115,8 +115,8 @@ class Instructions(Rules):
     def take(self) -> list[Node]:
         """Return the instructions that were added since the previous call of this method.
 
-        Instructions that are added later load their requantization words again, from word 0 of the
-        parameter memory on.
+        Later instructions use no words that earlier ones have loaded to the parameter memory. They
+        load their requantization words again, from word 0 of this memory on.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
@@ -143,10 +143,10 @@ class Instructions(Rules):
         """Add the instructions that multiply rows by a linear layer's weights.
 
         ``source`` is the view of the rows, by default the layer's source. All rows are multiplied
-        by all tile columns of the weights, unless ``rows`` or ``tiles`` (first, count) restrict
-        them. The rows of the weights may be divided into ranges. If ``split`` is given, only the
-        products of range number ``split`` are added. The sums are written to the layer's
-        accumulator rows, or to the rows from ``acc`` on.
+        by all tile columns of the weights (each as wide as the array), unless ``rows`` or ``tiles``
+        (first, count) restrict them. The rows of the weights may be divided into ranges. If
+        ``split`` is given, only the products of range number ``split`` are added. The sums are
+        written to the layer's accumulator rows, or to the rows from ``acc`` on.
 
         If the layer has a low-rank correction, the call for the last range of weight rows also adds
         the correction's two products. The first product is only added if ``tiles`` begins at tile
@@ -178,14 +178,16 @@ class Instructions(Rules):
     ) -> None:
         """Add the DRAIN that requantizes the sums of a layer, and writes the result.
 
-        - ``rows`` and ``tiles`` (first, count) are the rows and tile columns, by default all.
+        - ``rows`` and ``tiles`` (first, count) are the rows and the tile columns (each as wide as
+          the array), by default all.
         - ``acc`` is the first accumulator row, by default that of the layer's sums.
         - ``target`` is the view of the result, by default the buffer of the result's tensor.
         - ``behind`` are the rowwise operations after the layer. If the first is a gate or a
           rotation, the DRAIN computes it as well.
         - ``flags`` are further instruction flags, and ``table`` is an operand. For an activation, a
           rotation or a gate, the method chooses the operand.
-        - ``factor`` is the number of row 0's factor, if the layer reads rows of a deferred norm.
+        - ``factor`` is used if the layer reads rows of a deferred norm, which has stored a factor
+          for each row. It is the number of row 0's factor.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -224,8 +226,8 @@ class Instructions(Rules):
         """Return the number of rows that a run processes, of ``count`` rows.
 
         If ``count`` is less than the most rows of a run, the result is ``count``. Otherwise it is
-        the number of all rows, usually a register that the host writes before each run. ``first``
-        and ``total`` have no effect.
+        the number of all rows of the run, usually a register that the host writes before each run.
+        ``first`` and ``total`` have no effect here.
         """
         return count if count < self.rows else self.m
 
@@ -261,11 +263,11 @@ class Instructions(Rules):
         """Add the instructions that compute queries or keys and normalize each head.
 
         ``op`` is the product that computes the queries or keys. ``behind`` are the operations after
-        the product: a norm, a conversion and possibly rotations. The conversion multiplies the
-        normalized heads by an identity matrix, which writes the heads to the accumulators.
+        the product: a norm, a conversion and possibly rotations.
 
-        The method returns the linear layer with the identity matrix, and the list of rotations. The
-        caller adds the instructions of both.
+        The method adds only the product and the norm. It returns the conversion and the list of
+        rotations, which the caller adds. The conversion is returned as a linear layer: a product of
+        the normalized heads and an identity matrix, which writes the heads to the accumulators.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
@@ -287,7 +289,7 @@ class Instructions(Rules):
 
         The layer reads ``tensor`` and adds its result to the residual stream. If its weights stay
         on the chip, their rows may be divided into ranges. Each range has a partial product, which
-        reads only some input columns. A partial product of an earlier call is not added again.
+        reads only some input columns. Partial products that an earlier call has added are omitted.
 
         Streamed weights have only the whole product, which is added if ``columns`` is all columns.
         ``rows`` (first, count) restricts the product to some rows.

@@ -129,7 +129,8 @@ class Cache:
 class Slots:
     """Weight slots of a matrix [k, n], which has ``k_tiles`` rows of tiles.
 
-    The tile in tile row ``kt`` and tile column ``nt`` is in slot ``first + nt * k_tiles + kt``.
+    A weight slot is storage in the array for one weight tile. The tile in tile row ``kt`` and tile
+    column ``nt`` is in slot ``first + nt * k_tiles + kt``.
     """
 
     first: int
@@ -174,16 +175,18 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def slot(self, register: Register, first: int = 0) -> int | Given:
-        """Return the operand with the weight slot to which a run's first token is appended.
+        """Return an operand for the place in weight slots to which a run's first token is appended.
 
-        ``first`` is the first weight slot of the keys or values. The operand is ``first`` plus the
-        content of a register: the number of slots between ``first`` and the token's slot. With
-        ``Register.KEY_LINE`` the operand is instead the column of the token's key in its slot, and
-        with ``Register.VALUE_LINE`` the row of its value.
+        The operand is ``first`` plus the content of a register. ``register`` is the register of the
+        first text; the operand reads the corresponding register of text number :attr:`text`.
 
-        ``register`` names the register of the first text. The operand reads the corresponding
-        register of text number :attr:`text`. The result is the constant ``first`` if runs append no
-        tokens, because they compute all keys and values again or read those of a source text.
+        - For ``Register.KEY`` or ``Register.VALUE``, the operand is the number of the token's slot.
+          ``first`` is the first slot of the keys or values.
+        - For ``Register.KEY_LINE``, it is the column of the token's key in its slot.
+        - For ``Register.VALUE_LINE``, it is the row of the token's value in its slot.
+
+        The result is the constant ``first`` if runs append no tokens, because they compute all keys
+        and values again or read those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -250,7 +253,8 @@ class Memory:
     def take_slots(self, k: int, n: int) -> Slots:
         """Allocate weight slots for the tiles of a matrix [k, n], and return them.
 
-        The method does not check that the array has enough slots; :meth:`check_slots` does.
+        A weight slot is storage in the array for one weight tile. The method does not check that
+        the array has enough slots; :meth:`check_slots` does.
         """
         slots = Slots(self.slots, -(-k // self.config.array.rows), -(-n // self.config.array.cols))
         self.slots += slots.k_tiles * slots.n_tiles

@@ -176,7 +176,7 @@ class Rules(ABC):
           follow those of the last range.
         - ``rows`` (first, count) are the rows of the view ``source``, by default of the layer's
           source.
-        - ``tiles`` (first, count) are the tile columns.
+        - ``tiles`` (first, count) are the tile columns, each as wide as the array.
         - ``sums`` is the view of the accumulators with the sums of the first tile column.
         """
         m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
@@ -225,7 +225,7 @@ class Rules(ABC):
         of an activation, the columns of a head for a rotation, or the zero point of a gate's rows.
 
         If the layer reads rows of a deferred norm, the DRAIN multiplies each row by a stored
-        factor. The first row's factor has the row's number or, for row 0, the number ``factor``.
+        factor. The number of the first row's factor is the row's number, but ``factor`` for row 0.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -326,11 +326,13 @@ class Rules(ABC):
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of a view's buffer if a write to the view may destroy the old content.
+        """Return the name of a view's buffer if a write may destroy its old content, otherwise "".
 
-        This is the first write of an operation to the buffer, if ``anew`` is true: no instruction
-        reads the old content. For other writes, the result is "". If ``lasting`` is true, buffers
-        never share bytes, and the result is always "".
+        A write may destroy the old content under three conditions:
+
+        - It is the first write of an operation to the buffer.
+        - No instruction reads the old content any more (``anew``).
+        - Buffers may share bytes (``lasting`` is false).
         """
         if self.lasting:
             return ""

@@ -69,14 +69,14 @@ class Search:
     def ends(self, plan: Choices, refusal: FitError) -> bool:
         """Return True if no plan with smaller loads and blocks than ``plan`` can fit.
 
-        ``refusal`` is the reason why the program of ``plan`` does not fit. The result is True for
-        two reasons:
+        ``refusal`` is the reason why the program of ``plan`` does not fit. The result is True in
+        two cases:
 
         - The tensors alone exceed the scratchpad, and :attr:`patient` is false. If it is true,
           smaller loads are tried anyway.
-        - The program has too many words. However, the result is False if loops over a product's
-          parts load the input again (``reloads``). It is also False if only the moves of blocks to
-          external memory (``spills``) make the program too long.
+        - The program has too many words, and no loops over a product's parts load the input again
+          (``reloads``). It has too many even without moves of blocks to external memory
+          (``spills``).
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts

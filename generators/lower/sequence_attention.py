@@ -110,7 +110,7 @@ class SequenceAttention(Heads):
         return max(1, min(choices.together, min(room, sums) // m))
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
-        """Return the instructions of ``heads``; products run during the previous step's softmax."""
+        """Return the instructions of ``heads``, ordered so that products run during softmaxes."""
         return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
 
     def loops(self) -> list[Node]:

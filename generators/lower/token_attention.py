@@ -137,8 +137,8 @@ class TokenAttention(Heads):
         sums. The query heads that share a key head are rows of one product.
 
         ``drain`` is a function that adds the requantization of the new token's values. It is called
-        after the first product, and is only given if :attr:`ahead` is true: the products of all
-        scores precede the first softmax.
+        after the first product. It may only be set if :attr:`ahead` is true, which means that the
+        products of all scores precede the first softmax.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []

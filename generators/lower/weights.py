@@ -124,8 +124,8 @@ def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | N
     """Return a mask of a layer's weights, [k, n], which is False for weights that are zero.
 
     If the model's layers are iterations of a loop (``looped``), the mask is False only for weights
-    that are zero in every layer. The result is None for nested weights and for the two matrices of
-    a low-rank correction: all their weights are stored, including zeros.
+    that are zero in every layer. The result is None for nested weights (stored as bit planes) and
+    for the two matrices of a low-rank correction: all their weights are stored, including zeros.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None
