@@ -76,8 +76,9 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
     for the program with one execution of the last part. ``before`` is the result for the program
     without the last part.
 
-    Lifetimes are those in ``used``. The counts (:attr:`Use.beside`) are those in ``used`` plus, for
-    each further execution, the difference between the counts in ``used`` and in ``before``.
+    Lifetimes are those in ``used``. A count of joint uses of two buffers (:attr:`Use.beside`) is
+    the count in ``used``, plus ``times`` times the difference of the counts in ``used`` and
+    ``before``.
     """
     grown = {}
     for name, use in used.items():
@@ -124,8 +125,8 @@ def across(rows: int, stride: int, config: Config) -> int | None:
     """Return the address of a buffer that extends across the boundary of the two middle banks.
 
     The buffer has ``rows`` rows of ``stride`` bytes. About half of the rows are in each bank, and
-    no row is in both. The result is None if the scratchpad is too small for this address, or if
-    half a bank has room for the buffer.
+    no row is in both. The result is None if the scratchpad has one bank or is too small for this
+    address. It is also None if the buffer has at most half the bytes of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)

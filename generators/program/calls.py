@@ -35,9 +35,8 @@ class Value:
     ``number`` is a property of the run, for example the position of its first token. ``index``
     selects the property. If ``modulo`` is 0, the value is ``number // divide * times``.
 
-    If ``most`` is not 0, ``first`` is subtracted from the number before the formula is applied. The
-    difference is limited to the range from 1 to ``most``, because an instruction has at least one
-    row.
+    If ``most`` is not 0, the value is an instruction's number of rows, which is at least 1. The
+    formula is then applied to ``number - first``, limited to the range from 1 to ``most``.
     """
 
     index: Index

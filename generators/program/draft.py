@@ -181,12 +181,12 @@ def arrange(
     continues in the next section, so that a load may be in the section before its item.
 
     The loads of item n of a stream, counted from 0, are placed before item ``max(n - d, n // 2)``.
-    The distance d is ``ahead``, but less than the number of the section's items. The term ``n //
-    2`` keeps the first items from waiting for too many loads.
+    The distance d is the smaller of ``ahead`` and the number of the section's items minus 1. The
+    term ``n // 2`` keeps the first items from waiting for too many loads.
 
-    If ``early`` is true, the loads are placed before item ``n - ahead`` instead. If this number is
-    not above 0, the loads are at the start of the section, after the loads with which its
-    instructions begin.
+    If ``early`` is true, the loads of item n are placed before item ``n - ahead`` instead. If n is
+    at most ``ahead``, they are placed at the start of the section. If its instructions begin with
+    loads, they are placed after these.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

@@ -73,9 +73,10 @@ def least_words(nodes: Sequence[Node]) -> int:
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the program-memory words of a program, or None if its loops cannot be encoded.
 
-    Loops cannot be encoded if they need too many registers. Loops without barriers cannot be
-    encoded if their iterations need different dependency tokens. If too few registers are free, a
-    loop overwrites registers that the host has set, so the host must write them before each start.
+    Loops use registers for operands that change from iteration to iteration. If too few registers
+    are free, loops also overwrite registers that the host has set, so the host must write these
+    before each start. If even these registers are too few, the result is None. It is also None if
+    iterations of a loop without barriers need different dependency tokens.
     """
     if config.fused:
         _follow(nodes)

@@ -67,8 +67,8 @@ class Sums:
         """Return the number of cycles that a command waits for an accumulator row.
 
         The command requests the row in cycle ``now``. ``parity`` is 0 if the row's number is even,
-        and 1 if it is odd. The command waits until the products write no row of this parity, or
-        until the span's end.
+        and 1 if it is odd. The command waits while the products write a row of this parity, but
+        not beyond the span's end.
         """
         if not self.begin <= now < self.end:
             return 0

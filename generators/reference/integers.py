@@ -77,12 +77,12 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the inputs of softmax and normalization.
+    """Return the names of the tensors that softmax and normalization read.
 
-    If the configuration's field ``fused`` is true, the machine does not store these tensors.
-    Softmax and normalization then read sums of matrix products from the accumulators, and
-    requantize these sums themselves. If ``fused`` is false, the requantized sums are stored in the
-    scratchpad.
+    The names are the same for all configurations. If the configuration's field ``fused`` is true,
+    the machine does not store these tensors: softmax and normalization read sums of matrix products
+    from the accumulators, and requantize the sums themselves. If ``fused`` is false, the machine
+    stores the requantized sums in the scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

@@ -122,7 +122,7 @@ class Host(Executable):
 
     @property
     def image(self) -> Bytes:
-        """Contents of external memory after setup from address 0 on, [bytes] of uint8."""
+        """Contents of external memory after setup: all bytes from address 0 on, as uint8."""
         return np.frombuffer(self.setup[-1].image, np.uint8)
 
     @property
@@ -177,8 +177,8 @@ class Host(Executable):
         For text i, ``positions[i]`` is the token's position and ``tokens[i]`` the token number. The
         first run processes the tokens of all texts. If there are two texts, a second run computes
         the logits of the second text. ``bits`` (8, 4 or 2) is the number of upper bits that the
-        runs read of nested weights; for other weights it must be 8. Raises :class:`InputError` if a
-        position is beyond the longest text.
+        runs read of nested weights (stored as bit planes); for other weights it must be 8. Raises
+        :class:`InputError` if a position is beyond the longest text.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         whole = {
@@ -195,8 +195,8 @@ class Host(Executable):
         """Return two runs: one looks up the embeddings of ``tokens``, the other processes them.
 
         ``tokens`` are 2 to :attr:`rows` successive tokens of a text, from ``position`` on. ``bits``
-        (8, 4 or 2) is the number of upper bits that the second run reads of nested weights; for
-        other weights it must be 8.
+        (8, 4 or 2) is the number of upper bits that the second run reads of nested weights
+        (stored as bit planes); for other weights it must be 8.
         """
         words = registers(self.calls["words"], {Index.POSITION: position}, tokens)
         return [Run("words", words), self.run(position, rows=len(tokens), bits=bits)]
@@ -251,7 +251,7 @@ class Host(Executable):
         For an input of rows of numbers, this is the run of the longest input, which loads all
         weights. For texts, these are the :meth:`steps` for a token of each text at
         :attr:`last_position`. ``bits`` (8, 4 or 2) is the number of upper bits that the runs read
-        of nested weights; for other weights it must be 8.
+        of nested weights (stored as bit planes); for other weights it must be 8.
         """
         if self.reads_tokens:
             return self.steps([self.last_position] * self.batch, bits=bits)

@@ -84,8 +84,9 @@ class _Item:
 def tidy(text: str) -> str:
     """Return the RTLIL of one or more modules, simplified.
 
-    The module docstring of this Python file lists the changes. Initial contents of memories are
-    omitted if they are all zeros, because zero is the default.
+    Unused logic and aliases of signals are removed, equal cells are merged, and some wires are
+    renamed. Initial contents of memories are omitted if they are all zeros, because zero is the
+    default.
     """
     text = _ZEROS.sub("", _NOISE.sub("", re.sub(r"\n\n+", "\n", text)))
     pieces = dict.fromkeys(_PIECE.findall(text))
