@@ -77,7 +77,7 @@ def requests_latency(stages: int) -> int:
 
 
 def lines_wait(access: Access, stages: int) -> bool:
-    """Return whether a machine has a register between the scratchpad's block RAM and a queue.
+    """Return whether lines from the scratchpad pass one more register before an engine's queue.
 
     The register delays each scratchpad line by one cycle. A machine has the register if ``stages``
     is 1 (registers between distant units) and its lines are longer than 8 bytes. In these machines
@@ -183,8 +183,8 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 def part_width(width: int) -> int:
     """Return the width of a multiplier's operand for ``width`` bits of an 8-bit weight (bits).
 
-    If ``width`` is less than 8, the operand has an additional sign bit, and the result is
-    ``width + 1``.
+    If ``width`` is less than 8, the result is ``width + 1``: the operand has an additional sign
+    bit, because most parts of a weight are unsigned.
     """
     return width + (width < OPERAND_BITS)
 

@@ -57,7 +57,8 @@ def missing(module: str, subject: str, package: str = "", extra: str = "") -> In
 
     The message begins with ``subject``. It names the module's package (``package``), the extra of
     Celosia that installs the package (``extra``), if there is one, and the pip command. By default,
-    ``package`` and ``extra`` are found as in :func:`library`.
+    ``package`` is derived from the module's name, and ``extra`` is Celosia's first extra that
+    requires the package.
     """
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)

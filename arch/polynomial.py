@@ -164,7 +164,8 @@ def function_table(
 ) -> NDArray[np.int64]:
     """Return a function's polynomials as the bytes of an activation table, [256].
 
-    Arguments and errors are those of :func:`function_polynomial`.
+    The bytes encode the result of :func:`function_polynomial`, which has the same arguments and
+    raises the same errors.
     """
     return pack_polynomial(function_polynomial(function, x_scale, y_scale, y_zero))
 

@@ -161,11 +161,11 @@ def compile_encoder(
 ) -> Program:
     """Compile an encoder, with integer scales calibrated on ``inputs``; return the program.
 
-    ``inputs`` are preprocessed like the result of :func:`calibration_inputs`. ``show(title)`` is
-    called for each step of the compilation, and returns a context manager. The ``with`` statement
-    gets a function ``update(done, total)`` from it. This function is called with the number of
-    finished parts and the number of all parts of the step. The other arguments are those of
-    :func:`compile`.
+    ``inputs`` are preprocessed like the result of :func:`calibration_inputs`. ``show`` reports
+    progress. It is called with the title of each step of the compilation, and returns a context
+    manager, whose value is a function ``update(done, total)``. The compiler calls ``update`` with
+    the number of finished parts and the number of all parts of the step. The other arguments are
+    those of :func:`compile`.
     """
     source = model.source
     assert isinstance(source, Source)

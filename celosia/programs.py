@@ -101,7 +101,7 @@ class Program(Shown):
 
     @checked()
     def predicted(self, timing: MemoryTiming) -> int | None:
-        """Return the predicted cycles of a run, if ``timing`` is the external memory's timing.
+        """Return the predicted cycles of a run with an external memory of the timing ``timing``.
 
         A run is an inference, or for a language model the processing of one token (:attr:`cycles`).
         Refreshes of the memory are not predicted. The result is None for a microcoded machine.
@@ -186,8 +186,9 @@ class Program(Shown):
         """Run an encoder on preprocessed inputs; return outputs, cycles and mismatches.
 
         A mismatch is a tensor that differs from the golden machine's. Each entry of ``rows`` is one
-        input of the machine, a matrix [tokens, features]. ``on`` is a machine, or the name of a
-        machine as for :meth:`run`. ``timing`` is the timing of the machine's external memory.
+        input of the machine, a matrix [tokens, features]. ``on`` is a machine, or names
+        one: ``golden``, a simulator or a board's port (:meth:`run`). ``timing`` is the timing of
+        the machine's external memory.
         ``progress`` is called with the number of finished inputs and the number of all inputs. Run
         i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of each weight; less than 8
         requires nested weights (readable at several widths).
@@ -295,7 +296,8 @@ class Program(Shown):
         A string is empty while a character's bytes are incomplete. For an encoder-decoder the
         strings are the answer to the text. At ``temperature`` 0 each token is the likeliest one.
         Otherwise each token is drawn at random from the smallest set of likeliest tokens whose
-        probabilities sum to at least ``top_p``. ``on`` is as for :meth:`run`.
+        probabilities sum to at least ``top_p``. ``on`` names the machine: ``golden``, a simulator
+        or a board's port (:meth:`run`).
 
         Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
         if a tensor differed from the golden machine's.

@@ -217,8 +217,8 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
     """Return a dictionary from name to size, read from a text such as ``64x64x64``.
 
     ``form`` has the name of each size in the order of the text, such as ``MxKxN``. The dictionary
-    has these names in lower case. The user may omit sizes at the beginning of the text if
-    ``smallest``, a dictionary from name to default value, has their names. Raises
+    has these names in lower case. ``smallest`` is a dictionary from the first of these names to
+    default values; the user may omit these sizes at the beginning of the text. Raises
     :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")

@@ -71,7 +71,8 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
     """Return the exponent [...] of each row of ``words`` [..., cols], as :func:`both` returns them.
 
-    ``above`` and ``scale_bits`` are the same as in the call of :func:`both`.
+    ``above`` is the number of exponent bits in a word, and ``scale_bits`` the number of bits
+    between them and the word's low byte.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

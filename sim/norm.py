@@ -53,7 +53,8 @@ def row_factors(
     ``2**-16``: equation (23) of ``docs/numerics.md``.
 
     ``mantissa`` [m, 1] has 17 bits. It is 0 if ``n * sum(s**2) + eps`` is 0. ``right`` [m, 1] is
-    from 0 to 31. Raises :class:`InputError` in the same cases as :func:`normalize`.
+    from 0 to 31. Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0
+    to ``2**56 - 1``.
     """
     s = _summed(x, r, eps)
     n = s.shape[-1]

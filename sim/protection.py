@@ -27,8 +27,9 @@ def encode(word: int, width: int, level: str) -> int:
 def decode(word: int, check: int, width: int, level: str) -> tuple[int, Found]:
     """Return (word, state): a stored word, corrected if possible, and its :class:`Found` state.
 
-    ``check`` holds the stored check bits; ``width`` and ``level`` are those of :func:`encode`. If
-    the state is ``WRONG``, the returned word may have more wrong bits than the stored word.
+    ``check`` has the stored check bits of the ``width`` bits of the word. ``level`` is ``detect``
+    or ``correct``. If the state is ``WRONG``, the returned word may have more wrong bits than the
+    stored word.
     """
     syndrome = encode(word, width, level) ^ check
     if not syndrome:

@@ -79,11 +79,11 @@ def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
     """Return the folder of a build; call ``build(folder)`` first if the build is not in the cache.
 
     ``build`` writes the build's files to ``folder``. It is also called if the cached build is
-    damaged. ``kind`` and ``key`` are those of :func:`find`. As the key is a digest of the inputs,
-    all checkouts and versions of Celosia share one cache. If several processes request the same
-    build, one of them builds it, and the others wait. A failed build leaves no files. If the cache
-    cannot be written or its disk is full, a message is printed, and this process keeps its builds
-    in a temporary folder.
+    damaged. ``kind`` is the name of the cache's subfolder for builds of this kind. ``key`` is the
+    :func:`digest` of the build's inputs, so all checkouts and versions of Celosia can share one
+    cache. If several processes request the same build, one of them builds it, and the others wait.
+    A failed build leaves no files. If the cache cannot be written or its disk is full, a message is
+    printed, and this process keeps its builds in a temporary folder.
 
     Raises the errors of ``build``, and :class:`RunError` if the temporary folder's disk is full
     too.
