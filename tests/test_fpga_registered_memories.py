@@ -50,7 +50,17 @@ TAKEN = {
 """Memories with a register, and how many sides of block RAMs have it then."""
 
 
-@pytest.mark.parametrize(("parameters", "sides"), TAKEN.values(), ids=TAKEN)
+LATER = ("9 bits", "a reset", "a reset and an enable", "1 bit", "twice")
+"""Those of the long tests."""
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sides"),
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.long] * (name in LATER))
+        for name, case in TAKEN.items()
+    ],
+)
 def test_a_memory_has_its_register(parameters: dict[str, Any], sides: int) -> None:
     unit = Held(**parameters)
     made = with_output_registers(kept_verilog(unit, "top"), "ecp5")

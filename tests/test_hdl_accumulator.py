@@ -11,6 +11,7 @@ from celosia.hdl.engines import accumulator_memory
 from celosia.hdl.memory import stored_bank
 from celosia.hdl.memory.accumulator import ACC_SETTLE
 from tests.support.flipped_ram import FlippedRam
+from tests.support.longer import longer
 from tests.support.simulation import run_bench
 
 
@@ -120,7 +121,7 @@ def run_case(
 
 
 @pytest.mark.parametrize(
-    ("depth", "cols", "acc_width"), [(2, 1, 24), (5, 3, 20), (16, 2, 32), (7, 4, 17)]
+    ("depth", "cols", "acc_width"), [(2, 1, 24), (7, 4, 17), *longer((5, 3, 20), (16, 2, 32))]
 )
 def test_random_rows(small: Config, depth: int, cols: int, acc_width: int) -> None:
     config = small.replace(acc_depth=depth, cols=cols, acc_width=acc_width)
@@ -132,7 +133,11 @@ def test_random_rows(small: Config, depth: int, cols: int, acc_width: int) -> No
 
 
 @pytest.mark.parametrize(
-    "pattern", [[3], [2, 3], [2, 4], [0, 1, 2], [0, 2, 4], [1, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
+    "pattern",
+    [
+        *([3], [2, 3], [0, 2, 4], [1, 1, 2], [0, 1, 2, 3]),
+        *longer([2, 4], [0, 1, 2], [0, 1, 2, 3, 4]),
+    ],
 )
 def test_every_distance_between_two_uses_of_a_row(small: Config, pattern: list[int]) -> None:
     run_case(small.replace(acc_depth=6), (pattern * 20)[:40], [None] * 50 + list(range(6)), 1)

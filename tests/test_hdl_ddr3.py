@@ -171,8 +171,7 @@ def bench(width: int, start: Ddr3Start | None = None, bursts: int = 3000) -> Por
     ("width", "share"),
     [
         (128, 0.935),
-        pytest.param(32, 0.495, marks=pytest.mark.slow),
-        *longer((64, 0.935)),
+        *longer((32, 0.495), (64, 0.935)),
     ],
 )
 def test_bursts_agree_with_bytes_in_an_array(width: int, share: float) -> None:

@@ -58,7 +58,7 @@ def test_presets_with_changes(preset, changes, simulator):
     ],
 )
 def test_accumulators_as_input(preset, changes):
-    run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=30)
+    run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=20)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_norms_and_softmaxes_that_leave_their_factors(factors, changes):
     )
     units = {"fused": True, "multiplier_width": 16, "row_factors": factors} | absent
     config = PRESETS["odd"].replace(cols=6, program_depth=8192, **units | changes)
-    run_case(config, "icarus", seed=7, steps=32)
+    run_case(config, "icarus", seed=7, steps=24)
 
 
 @pytest.mark.parametrize("registered", [True, *longer(False)])
@@ -90,7 +90,7 @@ def test_rows_whose_tile_columns_are_spaced(registered):
     absent = dict.fromkeys(("softmax", "activation"), False)
     units = {"fused": True, "rotary": True, "registered": registered, "acc_depth": 8}
     config = PRESETS["odd"].replace(cols=2, lanes=2, program_depth=8192, **units, **absent)
-    run_case(config, "icarus", seed=8, steps=80)
+    run_case(config, "icarus", seed=8, steps=48)
 
 
 # Four cases have every pair of values; all three together are in the longer tests.
@@ -105,17 +105,17 @@ def test_rows_whose_tile_columns_are_spaced(registered):
     ],
 )
 def test_softmaxes_that_are_followed(registered, wide, factors):
-    # Without most units a program has about ten of them.
+    # Without most units a program has about six of them.
     absent = dict.fromkeys(("norm", "activation"), False)
     units = {"fused": True, "registered": registered, "softmax_lanes": wide}
     units |= {"row_factors": factors, "multiplier_width": 16} if factors else {}
     config = PRESETS["odd"].replace(cols=6, program_depth=8192, **units, **absent)
-    run_case(config, "icarus", seed=5, steps=100)
+    run_case(config, "icarus", seed=5, steps=60)
 
 
 def test_softmaxes_of_more_lanes_that_read_no_accumulators():
     config = PRESETS["odd"].replace(cols=6, lanes=3, softmax_lanes=6, fused=False, norm=False)
-    run_case(config.replace(program_depth=8192, activation=False), "icarus", seed=9, steps=60)
+    run_case(config.replace(program_depth=8192, activation=False), "icarus", seed=9, steps=40)
 
 
 def test_polynomials():
@@ -124,11 +124,11 @@ def test_polynomials():
     config = PRESETS["odd"].replace(
         cols=4, wide_functions=True, operand_width=7, program_depth=8192, **absent
     )
-    run_case(config, "icarus", seed=6, steps=80)
+    run_case(config, "icarus", seed=6, steps=48)
 
 
 def test_smallest_configuration():
-    run_case(SMALLEST, "icarus", seed=2, steps=60)
+    run_case(SMALLEST, "icarus", seed=2, steps=40)
 
 
 @pytest.mark.parametrize(("seed", "programs"), [(3, 1), *longer((3, 4), (4, 4))])

@@ -108,7 +108,7 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
         assert classify(protected, ran) == "masked", (twice[site], ran)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # copies of single units are in test_hdl_copies.py, whole machines of three above
 def test_registers_with_a_copy_tell_of_a_flip(problem: Problem) -> None:
     protect = "protect=control=detect,program=detect"
     protected = open_problem("digits", fault_config("tiny", protect))
