@@ -112,11 +112,11 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of rows at the start of a weight slot for the upper four bits of key elements.
+        """Number of a weight slot's first rows that can hold the upper four bits of key elements.
 
-        A weight slot is the array's storage for one tile of weights or attention keys. If a slot's
-        last rows hold the lower four bits of some elements (:attr:`low_rows`), only this number of
-        rows can hold upper bits. Each row is for one key element. The number is a power of two.
+        A weight slot is the array's storage for one tile of weights or attention keys; each row is
+        for one key element. The limit applies only if the last rows of the slot hold the lower
+        four bits of some elements (:attr:`low_rows`). The number is a power of two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 

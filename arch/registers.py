@@ -161,10 +161,11 @@ MAX_PROGRAM_DEPTH = 1 << 16
 
 
 def value_width(register: Register, program_depth: int) -> int:
-    """Return the width of the value of a register that is not divided into fields (bits).
+    """Return the number of bits of the value in a register that is not divided into fields.
 
-    The value is in the register's low bits; the other bits read as 0. The registers PC and
-    PROGRAM_ADDR hold word addresses of a program memory of ``program_depth`` words.
+    The value is in the register's low bits; the other bits read as 0. ``program_depth`` is the
+    number of words of the program memory. The registers PC and PROGRAM_ADDR have as many bits as
+    an address of this memory.
     """
     if register.name in ("PC", "PROGRAM_ADDR"):
         return (program_depth - 1).bit_length()

@@ -160,7 +160,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The formats that a command reports with its results: a dictionary from name to value."""
+        """The quantization options that a command prints with its results, a dictionary by name."""
         return {
             "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,

@@ -64,10 +64,11 @@ class Linear:
     """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes of the weights in ``rows`` and ``columns``, [stored rows, columns].
+        """Return the weights in ``rows`` and ``columns`` as uint8, [rows of bytes, columns].
 
-        If the layer's ``stored`` is None, each byte is one INT8 weight. If not, the bytes are codes
-        in the format of ``stored``.
+        If the layer's ``stored`` is None, each byte is one INT8 weight, and there is a row of bytes
+        for each row of weights. If not, the bytes are codes in the format of ``stored``, which may
+        hold several weights in a byte.
         """
         if self.stored is None:
             return self._operands[rows, columns]

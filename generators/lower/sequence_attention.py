@@ -114,10 +114,10 @@ class SequenceAttention(Heads):
         return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
 
     def loops(self) -> list[Node]:
-        """Return the instructions of all heads, as one loop for each block of columns.
+        """Return the instructions of all heads: one loop for each block of columns.
 
-        The iterations are the heads in the block. If query heads share keys, an iteration is an
-        inner loop over the heads that share them, unless these are in different blocks.
+        A block has the columns of some heads; the loop iterates over these heads. If query heads
+        share keys and are in one block, an iteration is an inner loop over the heads that share.
         """
         op, heads, head_dim = self.op, len(self.op.heads), self.op.head_dim
         marks = {

@@ -148,11 +148,12 @@ def polynomial_bound(
     quantization step of the operand, ``y_scale`` the step of the output, and ``y_zero`` the
     output's zero point.
 
-    The bound is the sum of three errors: of rounding, of interpolation, and of large outputs. The
+    The bound is the sum of three errors: of rounding, of interpolation, and of clipping. The
     interpolation error is computed from the function's largest third derivative in the segments of
-    the range. The error of large outputs is proportional to ``max(0, m - FUNCTION_BOUND)``; ``m``
-    is the largest output magnitude in the range, in output steps. The bound is valid only for
-    functions without a kink.
+    the range. Polynomials are fitted to outputs that are clipped at ``FUNCTION_BOUND`` output
+    steps. The error of clipping is proportional to ``max(0, m - FUNCTION_BOUND)``; ``m`` is the
+    largest output magnitude in the range, in output steps. The bound is valid only for functions
+    without a kink.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

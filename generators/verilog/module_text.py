@@ -35,10 +35,10 @@ _PROCESS = re.compile(r"^(?=  always @\(posedge \w+\)\n    (\w+) <= )", re.MULTI
 
 
 class ModuleText:
-    """A Verilog module that Yosys wrote, rewritten as readable text.
+    """Converts a Verilog module that Yosys wrote to readable text.
 
-    ``name`` is the module's name, ``ports`` the list of port names in its header, and ``body`` all
-    lines from the header to ``endmodule``. All three are copied from Yosys's output.
+    The arguments are parts of Yosys's output: ``name`` is the module's name, ``ports`` the list of
+    port names in its header, and ``body`` all lines from the header to ``endmodule``.
     """
 
     def __init__(self, name: str, ports: str, body: str):

@@ -66,7 +66,7 @@ class RowFactors(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last output beat of a row to the row's factor."""
+        """Cycles from the last beat of a row at ``o`` to the row's factor at ``factor``."""
         return self._statistics.latency
 
     def circuit(self, m):

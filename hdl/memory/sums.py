@@ -83,8 +83,9 @@ class DirectSums:
 class StagedSums(DirectSums):
     """Registers like those of :class:`DirectSums`, but each sum is written one cycle later.
 
-    A register delays each sum before it is written. Each bank has an output register, which is part
-    of the block RAM; the row is selected from the output registers of the two banks. Each column
+    A register delays each sum before it is written. The accumulators are two banks of block RAM.
+    Each bank has an output register, which is part of the block RAM. A row that is read comes from
+    the output register of its bank. Each column
     has separate registers for the two bits that select its adder's operand (:meth:`begin`), so that
     they can be placed near the column.
     """

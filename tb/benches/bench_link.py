@@ -174,7 +174,7 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 
 def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
-    """Yield pairs (frame, status): a short request, and the value of STATUS when it is sent.
+    """Yield pairs (frame, status): a short request, and the value that STATUS has meanwhile.
 
     The requests are:
 

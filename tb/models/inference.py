@@ -87,10 +87,10 @@ class Inferences:
         - ``least_bytes``: the lower bound for ``read_bytes``.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
-        between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
-        that do not load these weights again. It is empty without such inferences. If ``compiled``
-        is not a :class:`Artefact`, ``macs``, ``ideal_cycles``, ``utilization``, ``least_bytes`` and
-        ``kept_bytes`` are None.
+        between runs. ``again`` is a dictionary with the mean cycles and bytes of the later
+        inferences, which find these weights on the chip. It is empty if all inferences load the
+        weights. If the attribute ``compiled`` is not an :class:`Artefact`, ``macs``,
+        ``ideal_cycles``, ``utilization``, ``least_bytes`` and ``kept_bytes`` are None.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, Artefact) else None

@@ -1,6 +1,7 @@
-"""Verilog whose coverage is measured.
+"""Verilog of a component whose line and condition coverage is measured.
 
-A module is identified by a hash of its circuit. The Python source of a condition can be looked up.
+Modules with equal circuits have equal keys (hashes). For a condition in the Verilog, the line of
+Python that created it can be looked up.
 """
 
 import os
