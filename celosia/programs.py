@@ -150,7 +150,8 @@ class Program(Shown):
         """
         code, model = self.code, self.model
         if code.reads_tokens:
-            code, texts = self._traced_text(on), token_rows(self.name, self.tokenizer, inputs)
+            code, tokenizer = self._text(on)
+            texts = token_rows(self.name, tokenizer, inputs)
             self.check_texts(1)
             for tokens in texts:
                 check_length(code, tokens, 1, code.places)
@@ -186,12 +187,11 @@ class Program(Shown):
         """Run an encoder on preprocessed inputs; return outputs, cycles and mismatches.
 
         A mismatch is a tensor that differs from the golden machine's. Each entry of ``rows`` is one
-        input of the machine, a matrix [tokens, features]. ``on`` is a machine, or names
-        one: ``golden``, a simulator or a board's port (:meth:`run`). ``timing`` is the timing of
-        the machine's external memory.
-        ``progress`` is called with the number of finished inputs and the number of all inputs. Run
-        i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of each weight; less than 8
-        requires nested weights (readable at several widths).
+        input of the machine, a matrix [tokens, features]. ``on`` is a machine, or names one:
+        ``golden``, a simulator or a board's port (:meth:`run`). ``timing`` is the timing of the
+        machine's external memory. ``progress`` is called with the number of finished inputs and the
+        number of all inputs. Run i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of
+        each weight; less than 8 requires nested weights (readable at several widths).
 
         Raises :class:`InputError` if the program is a language model.
         """
@@ -208,11 +208,12 @@ class Program(Shown):
             own = "1 text" if self.code.batch == 1 else f"{self.code.batch} texts at once"
             raise InputError(f"Program {self.name} is compiled for {own}, not {count}")
 
-    def _traced_text(self, on: str | Machine) -> Host:
-        code = traced(self.code, on)
-        if not code.reads_tokens or self.tokenizer is None:
+    def _text(self, on: str | Machine) -> tuple[Host, TokenizerLike]:
+        """Return the code and the tokenizer with which a machine continues texts."""
+        code, tokenizer = traced(self.code, on), self.tokenizer
+        if not code.reads_tokens or tokenizer is None:
             raise InputError(f"Program {self.name} is an encoder, which generates no text; use run")
-        return code
+        return code, tokenizer
 
     def continue_texts(
         self,
@@ -242,8 +243,7 @@ class Program(Shown):
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.
         """
-        code, tokenizer = self._traced_text(on), self.tokenizer
-        assert tokenizer is not None
+        code, tokenizer = self._text(on)
         self.check_texts(len(prompts))
         check_bits(bits, self.made["weights"])
         machine, how = target(self.code, on, timing), {"sampling": sampling, "seed": seed}
@@ -269,8 +269,7 @@ class Program(Shown):
         ``made``, which describe the model's quantization. Raises :class:`InputError` if a question
         has too many tokens.
         """
-        code, tokenizer = self._traced_text(on), self.tokenizer
-        assert tokenizer is not None
+        code, tokenizer = self._text(on)
         self.check_texts(1)
         floats = None if self.model is None else self.model.source
         assert floats is None or isinstance(floats, TextSource)
@@ -302,8 +301,7 @@ class Program(Shown):
         Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
         if a tensor differed from the golden machine's.
         """
-        code, tokenizer = self._traced_text(on), self.tokenizer
-        assert tokenizer is not None
+        code, tokenizer = self._text(on)
         self.check_texts(1)
         sampling, machine = Sampling(temperature, top_p), target(self.code, on, timing)
         run = TextRun(code, tokenizer, text, steps, machine, sampling, seed, timing, (self.bits,))
@@ -362,10 +360,7 @@ class Program(Shown):
 
     @checked()
     def save(self, folder: str | Path) -> Path:
-        """Write the program to a folder, from which :func:`celosia.open` reads it.
-
-        Return the path of the folder.
-        """
+        """Write the program to a folder, which :func:`celosia.open` reads; return the folder."""
         return self.export(folder, verilog=False)
 
     @checked(steps=1)
