@@ -25,11 +25,10 @@ ARRAY_STROBES = ("weight", "weights", "blank", "enter", "enters", "begin", "take
 class MicroCore(Component):
     """Runs ``microcode``, a list of words, from address 0 on, one micro-instruction per cycle.
 
-    While a micro-instruction runs, the core reads the registers of the next micro-instruction, and
-    fetches the micro-instruction after that. So a branch that is taken costs one additional cycle.
-    ``sp`` is the port of the scratchpad (16-bit words), and ``data`` the port of the data memory
-    (``data_depth`` 32-bit words). In cycles with ``hold`` at 1 another unit uses the data memory,
-    and the core stops.
+    While a micro-instruction runs, the core reads the registers of the next one and fetches the one
+    after that. A branch that is taken costs one additional cycle. ``sp`` is the port of the
+    scratchpad (16-bit words), and ``data`` the port of the data memory (``data_depth`` 32-bit
+    words). In cycles with ``hold`` at 1 another unit uses the data memory, and the core stops.
 
     ``row``, ``sum`` and the strobes that ``ARRAY_STROBES`` lists must be connected to the ports of
     a :class:`celosia.hdl.micro.array.MicroArray` with the same names. The output ``operand`` must

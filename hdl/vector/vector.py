@@ -43,11 +43,10 @@ class VectorEngine(Component):
     """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
     Port ``v`` reads the input of a command, ``r`` the second input or the residual, and ``drain``
-    the accumulators. The input of MAP, SOFTMAX and NORM passes a front end (the circuit for the
-    command's function) and the epilogue. The epilogue requantizes values, and writes the output
-    through ``o``. DRAIN passes accumulators to the epilogue directly. NORM also writes its sums
-    back, through ``s``. PARAMS and TABLE fill memories of the engine. If the configuration has the
-    option ``fused``, accumulators can also be the input of SOFTMAX and NORM.
+    the accumulators. The input of MAP, SOFTMAX and NORM passes a circuit for the command's function
+    (front end). The epilogue requantizes the results, and the sums of DRAIN, and writes the output
+    through ``o``. NORM also writes its sums, through ``s``. PARAMS and TABLE fill memories of the
+    engine. With the option ``fused``, SOFTMAX and NORM can read accumulators.
 
     A command is accepted in the cycle of its last write, together with ``status.done``. The output
     may overwrite the input row by row, if its elements are not wider than those of the input. A
@@ -56,12 +55,10 @@ class VectorEngine(Component):
 
     Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. The table gives
     the cycles of a command of m rows of n columns, from the cycle that offers the command to
-    ``done``, if the engine never waits for a memory.
-
-    ``beats`` is the number of beats of the input: ``m * ceil(n / lanes)``. For DRAIN, it is the sum
-    of ``m * ceil(c / lanes)`` over all tile columns (groups of at most ``array.cols`` columns); c
-    is the number of columns in one. For PARAMS, n is the number of parameter words. For SOFTMAX,
-    replace ``lanes`` by ``softmax_lanes`` in the table and in ``beats``. ``overhead`` is
+    ``done``, if the engine never waits for a memory. ``beats`` is the number of beats of the input:
+    ``m * ceil(n / lanes)``. For DRAIN, it is the sum of ``m * ceil(c / lanes)`` over all tile
+    columns, of c columns each (at most ``array.cols``). For PARAMS, n is the number of parameter
+    words. For SOFTMAX, ``softmax_lanes`` replaces ``lanes`` in table and ``beats``. ``overhead`` is
     ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
 
     ========= =====================================================================
@@ -81,9 +78,9 @@ class VectorEngine(Component):
 
     If the configuration has ``row_factors``, SOFTMAX and NORM store factors of rows for a later
     DRAIN. A NORM then takes beats + overhead + 1 cycles. For SOFTMAX, ``ceil(n / lanes) - 1`` is
-    then added only once, not twice. DRAIN and MAP take ``celosia.arch.latency.words_wait`` more
-    cycles. The command after a NORM begins when the NORM's factors are stored. A NORM or a command
-    that multiplies by factors begins when the factors of an earlier SOFTMAX are stored.
+    added once, not twice. DRAIN and MAP take ``celosia.arch.latency.words_wait`` more cycles. The
+    command after a NORM begins when the NORM's factors are stored. A NORM or a command that
+    multiplies by factors begins when the factors of an earlier SOFTMAX are stored.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.
