@@ -101,6 +101,7 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
         ("icarus", {**ODD, **PACKED, "weight_group": 20}, 0.0, 23),
         ("icarus", {**ODD, **BARE, "pass_width": 4, "packed": True}, 0.1, 27),
         ("icarus", {**SQUARE, **PACKED, **PARTS, **REGISTERED}, 0.2, 28),
+        ("icarus", {**SQUARE, **CACHE, "low_rows": 2}, 0.2, 32),
         (
             "icarus",
             {**ODD, **CACHE, **PACKED, **REGISTERED, **PAIRED, "weight_group": 10},
@@ -124,7 +125,6 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
                 29,
             ),
             ("icarus", {**SQUARE, **BARE, **TREE, **PACKED, "packed_slots": True}, 0.1, 30),
-            ("icarus", {**SQUARE, **CACHE, "low_rows": 2}, 0.2, 32),
             ("icarus", {"rows": 2, "cols": 4, **OVERLAPPING, **WIDE, "acc_width": 32}, 0.2, 47),
             ("icarus", {**ODD, **WIDE, "operand_gating": False, "sleep": True}, 0.3, 35),
             ("verilator", ODD, 0.0, 2),
