@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 
@@ -44,6 +45,33 @@ def test_either_of_two_changes_may_help() -> None:
             raise FitError("too small", *remedies)
 
     assert told(compile) == "it fits with program_depth=1024, or with scratchpad_bytes=32768"
+
+
+def test_a_change_that_another_makes_unnecessary_is_left_out() -> None:
+    def compile(config: Config) -> None:
+        if config.scratchpad.bytes < 32768:
+            larger = doubled(config, "scratchpad_bytes", 32768)
+            raise FitError("too small", doubled(config, "program_depth"), larger)
+
+    with pytest.raises(FitError) as caught, again(BASE, compile):
+        raise FitError("too long", doubled(BASE, "program_depth"))
+    assert remedy(caught.value) == "it fits with scratchpad_bytes=32768"
+
+
+def test_slower_compilations_come_after_faster_ones() -> None:
+    calls: list[tuple[bool, int]] = []
+
+    def compile(config: Config, *, slow: bool) -> None:
+        calls.append((slow, config.control.program_depth))
+        if not slow or config.control.program_depth < 1024:
+            raise FitError("too small", doubled(config, "program_depth"))
+
+    fast, slow = partial(compile, slow=False), partial(compile, slow=True)
+    with pytest.raises(FitError) as caught, again(BASE, fast, slow):
+        raise FitError("too small", doubled(BASE, "program_depth"))
+    assert remedy(caught.value) == "it fits with program_depth=1024"
+    assert calls[0] == (False, 1024)
+    assert [each for each in calls if each[0]] == [(True, 1024)]
 
 
 def test_sums_get_wider_accumulators() -> None:

@@ -17,7 +17,7 @@ from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.batch import batched
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.cached import Cached
-from celosia.generators.lower.choices import Way
+from celosia.generators.lower.choices import Choices, Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.encoder_compiler import Options, compile_model
@@ -27,7 +27,7 @@ from celosia.generators.lower.instructions import fused
 from celosia.generators.lower.lower import SAMPLED, lower
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache, Memory, Register, of_text
-from celosia.generators.lower.schedule import LOOPS, TOGETHER_FIRST, first_plans
+from celosia.generators.lower.schedule import LOOPS, TOGETHER_FIRST, first_plans, schedule
 from celosia.generators.lower.search import Search
 from celosia.generators.lower.staging import STAGES, WEIGHTS, WORDS, Stage, least_size
 from celosia.generators.lower.text_compiler import ways_of
@@ -124,6 +124,29 @@ def test_trials_have_a_sample_of_the_layers() -> None:
     assert sampled < whole
 
 
+@pytest.mark.parametrize(
+    ("changes", "spills", "kinds"),
+    [
+        # Too many words with the largest loads: nothing smaller and nothing that spills.
+        ({"program_depth": 16}, True, {(True, False, False)}),
+        # Tensors alone exceed the scratchpad: loads in one place do not help.
+        ({"scratchpad_bytes": 256}, False, {(True, False, False)}),
+        ({"scratchpad_bytes": 256}, True, None),
+    ],
+)
+def test_plans_that_cannot_help_are_not_tried(monkeypatch, changes, spills, kinds) -> None:
+    tried, config = set(), SMALL.replace(**changes)
+
+    def try_out(search: Search, plan: Choices, try_out=Search.try_out):
+        tried.add((plan.piped, plan.reloads, plan.spills))
+        return try_out(search, plan)
+
+    monkeypatch.setattr(Search, "try_out", try_out)
+    with pytest.raises(FitError):
+        schedule(encoder(config), config, search=False, spills=spills)
+    assert tried == kinds if kinds else any(spill for *_, spill in tried)
+
+
 def test_only_a_plain_drain_of_the_rows_of_a_norm_joins_it() -> None:
     drained = {"acc_addr": 0, "acc_stride": 1, "o_addr": 8, "o_stride": 8, "m": 2, "n": 8}
     drain = Draft(Opcode.DRAIN, {**drained, "params": 3})
@@ -138,7 +161,7 @@ def test_a_program_is_tried_first_with_one_head_and_with_several() -> None:
     plans = first_plans(encoder(SMALL), SMALL, sparse=False)[0]
     looped = sum(heads or parts for _, heads, parts in LOOPS)
     several = [*TOGETHER_FIRST] * (len(LOOPS) - looped)
-    firsts = sorted(series[0].together for series in plans if series[0].piped)
+    firsts = sorted(series[0].together for series in plans)
     assert firsts == sorted([*several, *[TOGETHER_FIRST[0]] * looped])
 
 

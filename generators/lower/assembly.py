@@ -234,12 +234,13 @@ def fastest(
     return best
 
 
-def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
+def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
     ``words`` is the number of words of all programs or, if ``least`` is true, a lower bound that
     omits the SET instructions of loops. If the lower bound is too large, other sizes of loads
-    cannot make the programs fit, so the error's ``hopeless`` is true.
+    cannot make the programs fit, so the error's ``hopeless`` is true. ``tensor_bytes`` is the
+    smallest scratchpad that the error may propose.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -247,7 +248,7 @@ def check_words(memory: Memory, words: int, *, least: bool = False) -> None:
             f"Model {memory.name} needs a program of at least {words} words, but program_depth is "
             f"{config.control.program_depth}"
         )
-        remedies, stage = _more_words(config, words), Stage.TOO_LONG
+        remedies, stage = _more_words(config, words, tensor_bytes), Stage.TOO_LONG
         raise FitError(text, *remedies, stage=stage, excess=words, hopeless=least)
 
 
@@ -259,24 +260,32 @@ def fewest_words(programs: Mapping[str, Routine]) -> int:
     return sum(least_words(routine.nodes) for routine in programs.values())
 
 
-def _more_words(config: Config, least: int = 0) -> tuple[Mapping[str, int], ...]:
+def _more_words(
+    config: Config, words: int = 0, tensor_bytes: int = 0
+) -> tuple[Mapping[str, int], ...]:
     """Return changes that give room for more words, or for larger loads and so fewer words."""
-    return doubled(config, "program_depth", least), doubled(config, "scratchpad_bytes")
+    larger = doubled(config, "scratchpad_bytes", tensor_bytes)
+    return doubled(config, "program_depth", words), larger
 
 
 def check_programs(
-    memory: Memory, least: int, used: dict[str, Use], lasting: Iterable[str]
+    memory: Memory,
+    least: int,
+    used: dict[str, Use],
+    lasting: Iterable[str],
+    tensor_bytes: int = 0,
 ) -> None:
     """Check that a model fits, and extend the lifetimes of the buffers named ``lasting``.
 
     ``used`` has the lifetime of each buffer. Buffers of ``lasting`` keep their contents from run to
-    run, so the function changes their lifetime in ``used`` to the whole program.
+    run, so the function changes their lifetime in ``used`` to the whole program. ``tensor_bytes``
+    is the size of the largest tensors that are in the scratchpad at the same time.
 
     Raises :class:`FitError` if ``least``, a lower bound of the programs' words
     (:func:`fewest_words`), exceeds the program memory. The same error is raised if the model needs
     more weight slots (array storage for one weight tile each) than the machine has.
     """
-    check_words(memory, least, least=True)
+    check_words(memory, least, least=True, tensor_bytes=tensor_bytes)
     for name in lasting:
         used[name] = Use([(0, least)], used[name].beside)
     memory.check_slots()

@@ -1,6 +1,7 @@
 """Compilation of an encoder to a program and a memory image, for any configuration."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
@@ -87,10 +88,9 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
     """
     model = batched(quantized, options.batch)
 
-    def scheduled(config: Config, *, search: bool = False) -> PlacedTrial:
-        return schedule(model, config, batch=options.batch, sparse=options.sparse, search=search)
-
-    with again(config, scheduled):
+    scheduled = partial(schedule, model, batch=options.batch, sparse=options.sparse)
+    first = partial(scheduled, search=False)
+    with again(config, partial(first, spills=False), first):
         trial = scheduled(config, search=options.search)
     return compiled_trial(quantized, config, trial, options.batch)
 

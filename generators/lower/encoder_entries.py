@@ -64,7 +64,8 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
         words_before, before = _extent(_nodes(_sections(fewer, choices), choices))
         least += lowered.missing * (least - words_before)
         used = repeated(used, before, lowered.missing)
-    check_programs(memory, least, used, kept_buffers(nodes))
+    tensors = live_bytes({name: used[name] for name in used if name in lowered.blocks}, sizes)
+    check_programs(memory, least, used, kept_buffers(nodes), tensors)
     try:
         return Placed(choices, lowered, place(memory, used)[0], used)
     except FitError as refusal:
@@ -73,8 +74,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
             if spilled is not None:
                 return Placed(choices, lowered, spilled.addresses, used, spilled)
         else:
-            tensors = {name: use for name, use in used.items() if name in lowered.blocks}
-            refusal.hopeless = live_bytes(tensors, sizes) > memory.config.scratchpad.bytes
+            refusal.hopeless = tensors > memory.config.scratchpad.bytes
         raise
 
 

@@ -64,24 +64,25 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """The configuration and the compile function of a compilation that failed."""
+    """The configuration of a compilation that failed, and functions that compile for others."""
 
     config: Config
-    compile: Callable[[Config], object]
-    """It raises :class:`FitError` if another configuration is too small too."""
+    compiles: Sequence[Callable[[Config], object]]
+    """Compile functions, the fastest first. Each raises :class:`FitError` if a configuration is too
+    small. A later function may succeed for a configuration for which an earlier one fails."""
 
 
 @contextmanager
-def again(config: Config, compile: Callable[[Config], object]) -> Iterator[None]:
+def again(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
     """Attach an :class:`Attempt` to a :class:`FitError` that the ``with`` block raises.
 
-    The attempt holds ``config``, for which ``compile`` failed. :func:`remedy` calls ``compile``
-    with other configurations.
+    The attempt holds ``config``, with which the compilation failed, and the functions ``compiles``.
+    :func:`remedy` calls them with other configurations.
     """
     try:
         yield
     except FitError as error:
-        error.attempt = Attempt(config, compile)
+        error.attempt = Attempt(config, compiles)
         raise
 
 
@@ -102,48 +103,83 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
     - If a change fails with an error, the next round tries the change together with each remedy of
       that error.
     - The search ends after the first round with a success. The clause names all successful changes
-      of this round.
+      of this round, without fields that are not needed.
 
-    If no change helps, the clause states the number of configurations tried. ``progress`` is called
-    with the number of started tries and the largest possible number of tries.
+    The search is repeated with each compile function of the attempt until one has a success. If no
+    change helps, the clause states the number of configurations tried. ``progress`` is called with
+    the number of started tries and the largest possible number of tries.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"
-    tried = 0
-    waiting: list[Changes] = list(error.remedies)
-    seen = [dict(changes) for changes in waiting]
-    while waiting:
-        fitting: list[Changes] = []
-        following: list[Changes] = []
-        for changes in waiting:
-            config = _changed(attempt.config, changes)
-            if config is None or tried == MOST_TRIES:
-                continue
-            tried += 1
-            progress(tried, MOST_TRIES)
-            try:
-                attempt.compile(config)
-            except FitError as further:
-                following += [
-                    _difference(attempt.config, config, changes) for changes in further.remedies
-                ]
-            except InputError:
-                continue
-            else:
-                fitting.append(_difference(attempt.config, config, {}))
+    tries = _Tries(attempt, progress)
+    for compile in attempt.compiles:
+        fitting = tries.fitting(error.remedies, compile)
         if fitting:
-            needed = [
-                changes
-                for changes in fitting
-                if not any(_within(other, changes) for other in fitting)
-            ]
-            return f"it fits with {', or with '.join(map(_text, needed))}"
-        waiting = []
-        for changes in following:
-            if changes not in seen:
-                seen.append(dict(changes))
-                waiting.append(changes)
-    return f"no configuration has room, of {tried} larger ones that were tried"
+            return f"it fits with {', or with '.join(map(_text, fitting))}"
+    return f"no configuration has room, of {len(tries.configs)} larger ones that were tried"
+
+
+class _Tries:
+    """Compilations for larger configurations than that of an attempt."""
+
+    def __init__(self, attempt: Attempt, progress: Progress):
+        self._attempt, self._progress = attempt, progress
+        self._started = 0
+        self.configs: list[Config] = []
+        """The configurations that were tried."""
+
+    def fitting(
+        self, remedies: Sequence[Changes], compile: Callable[[Config], object]
+    ) -> list[Changes]:
+        """Return the changes of the first round with a success, or an empty list."""
+        waiting, seen = [*remedies], [dict(changes) for changes in remedies]
+        most = self._started + MOST_TRIES
+        while waiting and self._started < most:
+            fitting, following = list[Changes](), list[Changes]()
+            for changes in waiting[: most - self._started]:
+                further = self._try_out(changes, compile)
+                if further is None:
+                    fitting.append(changes)
+                    # A later refusal may make the first change of several unnecessary.
+                    less = ({k: changes[k] for k in changes if k != name} for name in changes)
+                    fewer = [some for some in less if some and some not in seen]
+                    fitting += [some for some in fewer if self._try_out(some, compile) is None]
+                else:
+                    following += further
+            if fitting:
+                whole = [self._difference(changes, {}) for changes in fitting]
+                return [each for each in whole if not any(_within(other, each) for other in whole)]
+            waiting = []
+            for changes in following:
+                if changes not in seen:
+                    seen.append(dict(changes))
+                    waiting.append(changes)
+        return []
+
+    def _try_out(
+        self, changes: Changes, compile: Callable[[Config], object]
+    ) -> list[Changes] | None:
+        """Return changes to try next, or None if the model fits with these ``changes``."""
+        config = _changed(self._attempt.config, changes)
+        if config is None:
+            return []
+        self._started += 1
+        self._progress(self._started, MOST_TRIES * len(self._attempt.compiles))
+        self.configs += [] if config in self.configs else [config]
+        try:
+            compile(config)
+        except FitError as error:
+            return [self._difference(changes, further) for further in error.remedies]
+        except InputError:
+            return []
+        return None
+
+    def _difference(self, changes: Changes, further: Changes) -> Changes:
+        """Return the fields that differ from the attempt's configuration after all changes."""
+        config = _changed(self._attempt.config, changes)
+        assert config is not None, "only configurations that were tried are compared"
+        before, fields = self._attempt.config.flat(), config.flat() | dict(further)
+        return {name: value for name, value in fields.items() if value != before[name]}
 
 
 def _changed(config: Config, changes: Changes) -> Config | None:
@@ -153,12 +189,6 @@ def _changed(config: Config, changes: Changes) -> Config | None:
         return wide.replace(acc_width=max(config.accumulators.width, wide.sum_width))
     except InputError:
         return None
-
-
-def _difference(first: Config, config: Config, further: Changes) -> Changes:
-    """Return the fields in which a configuration with further changes differs from the first."""
-    before, fields = first.flat(), config.flat() | dict(further)
-    return {name: value for name, value in fields.items() if value != before[name]}
 
 
 def _within(changes: Changes, other: Changes) -> bool:

@@ -69,28 +69,31 @@ def schedule(
     batch: int = 1,
     sparse: bool = False,
     search: bool = True,
+    spills: bool = True,
 ) -> PlacedTrial:
     """Return the fastest program found for an encoder, as a trial.
 
     A trial is the program, its addresses and its predicted cycles. ``model`` is for ``batch``
     inputs at once (:func:`celosia.generators.lower.batch.batched`). If ``sparse`` is true, weights
     may be stored as sparse matrices for the zero-skip unit; otherwise all are dense. If ``search``
-    is false, the first program that fits is used, without a search for faster ones.
+    is false, the first program that fits is used, without a search for faster ones. If ``spills``
+    is false, programs that move blocks to external memory are not tried.
 
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
     fits. The error's message is from the attempt that was closest to fitting.
     """
     scheduler = Search(model, config, batch)
-    plain, again, spilled = first_plans(model, config, sparse=sparse)
+    plain, tight, again, spilled = first_plans(model, config, sparse=sparse)
     refusals = list[FitError]()
     chosen = _first(scheduler, plain, refusals, search=search)
+    if chosen is None and not all(refused.hopeless for refused in refusals):
+        chosen = _first(scheduler, tight, refusals, search=search)
     if chosen is None:
         chosen = _first(scheduler, again, [], search=search)
-    if chosen is None and any(refused.stage == Stage.TOO_LARGE for refused in refusals):
+    large = [refused for refused in refusals if refused.stage == Stage.TOO_LARGE]
+    if chosen is None and spills and large:
         chosen = _first(scheduler, spilled, [], search=search)
-    if chosen is None and any(
-        refused.stage == Stage.TOO_LARGE and refused.hopeless for refused in refusals
-    ):
+    if chosen is None and spills and any(refused.hopeless for refused in large):
         # The sentence is that of the smallest loads.
         scheduler.patient, refusals = True, []
         chosen = _first(scheduler, plain, refusals, search=search)
@@ -102,13 +105,15 @@ def schedule(
 
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
-) -> tuple[list[list[Choices]], list[list[Choices]], list[list[Choices]]]:
+) -> tuple[list[list[Choices]], ...]:
     """Return the plans (:class:`Choices`) that are tried first for a program.
 
-    The result is three lists of series. A series is a list of plans that differ only in the sizes
+    The result is four lists of series. A series is a list of plans that differ only in the sizes
     of loads and blocks, usually with the largest sizes first.
 
     - Plans that keep all tensors in the scratchpad.
+    - The same plans with half of the bytes for loads in loops over the parts of a product: loads do
+      not run beside products (``piped`` is false).
     - Plans that load the input again for each part of a product. The list is empty if the input is
       not divided into blocks of columns.
     - Plans that move blocks to external memory when the scratchpad has no room.
@@ -124,7 +129,8 @@ def first_plans(
     spilled[2:2] = [series(loops, 1, reloads=True, spills=True) for loops in PASS_LOOPS if passing]
     plain = [series(loops, together) for loops in LOOPS for together in _together(loops)]
     return (
-        plain + [series(loops, TOGETHER_FIRST[0], piped=False) for loops in LOOPS if loops[2]],
+        plain,
+        [series(loops, TOGETHER_FIRST[0], piped=False) for loops in LOOPS if loops[2]],
         [
             series(loops, 1, reloads=True)
             for loops in RELOAD_LOOPS
