@@ -62,7 +62,8 @@ class Component(wiring.Component):
 
     - It communicates through its ports only.
     - It uses only the clock domain ``sync`` and domains derived from ``sync``.
-    - Its circuit depends only on its attributes.
+    - Its circuit depends only on its attributes. An attribute that is neither a number, text, shape
+      nor record is determined by the constructor's arguments.
     - If it needs a separate reset or enable, it has a port for it: ``ResetInserter`` and
       ``EnableInserter`` have no effect inside a separate module.
 

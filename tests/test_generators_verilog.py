@@ -24,12 +24,17 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
+from celosia.generators.verilog import hierarchy
+from celosia.generators.verilog.hierarchy import circuit_key
 from celosia.generators.verilog.units import make_unit
 from celosia.generators.verilog.verilog import WAIVERS, to_verilog
+from celosia.hdl.arithmetic.reciprocal import Normalizer
 from celosia.hdl.component import Component, InDomain
+from celosia.hdl.functions.row_divide import RowDivide
 from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay
+from celosia.hdl.stream.skid import Skid
 from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.machine.toolchain import environment, missing_tools
 
@@ -288,6 +293,39 @@ def test_parts_of_an_earlier_conversion_are_made_with_and_without_places() -> No
     assert "src =" not in plain
     assert len(modules(placed)) > 1
     assert all("src =" in text for text in modules(placed).values())
+
+
+def test_only_what_differs_from_earlier_designs_is_converted(monkeypatch) -> None:
+    def verilog(**changes: int) -> str:
+        return to_verilog(make_unit("softmax", PRESETS["tiny"].replace(**changes)), "top")
+
+    monkeypatch.setattr(hierarchy, "_KNOWN", {})
+    alone = verilog(max_row=64)
+    monkeypatch.setattr(hierarchy, "_KNOWN", {})
+    verilog()
+    converted = []
+
+    def noted(component, *arguments, convert=rtlil.convert, **options):
+        converted.append(type(component).__name__)
+        return convert(component, *arguments, **options)
+
+    monkeypatch.setattr(rtlil, "convert", noted)
+    assert verilog(max_row=64) == alone
+    assert {"SoftmaxUnit", "RowQueue", "RowWeights"} <= {*converted}
+    assert not {"CreditQueue", "Multiplier", "OctaveExponential"} & {*converted}
+
+
+def test_a_key_has_every_argument_or_there_is_none() -> None:
+    layouts = [data.StructLayout({"x": width}) for width in (3, 3, 4)]
+    same, equal, other = (circuit_key(Skid(layout)) for layout in layouts)
+    assert same == equal != other
+    row = stream.Signature(data.StructLayout({"beat": 1, "row": 1}))
+    assert circuit_key(RowDivide(lanes=1, weighted=row)) is None
+    # A class of another package may have a circuit that depends on any attribute.
+    stage, normalizer = Stage(2), Normalizer(5)
+    stage.part = normalizer.part = Normalizer(4)
+    assert circuit_key(stage) is None
+    assert circuit_key(normalizer) == circuit_key(Normalizer(5)) != circuit_key(Normalizer(4))
 
 
 def test_an_array_is_one_element() -> None:

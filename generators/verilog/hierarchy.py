@@ -7,15 +7,24 @@ component in a design becomes an instance of this one module.
 """
 
 import gc
+import inspect
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 from amaranth.back import rtlil
-from amaranth.hdl import ClockSignal, Elaboratable, Instance, ResetSignal, Value
+from amaranth.hdl import (
+    ClockSignal,
+    Elaboratable,
+    Instance,
+    ResetSignal,
+    Shape,
+    ShapeCastable,
+    Value,
+)
 from amaranth.lib.wiring import Component, In
 
 from celosia.generators.verilog.describe import parameters
@@ -58,8 +67,22 @@ def distinct_modules(
 _SELF = "celosia:self"
 """A module's name while it is compared with others."""
 
-_LEAVES: dict[Any, str] = {}
-"""RTLIL of the project's components without subcomponents, for all conversions of a process."""
+_PART = re.compile(r"\\celosia:part(\d+)")
+"""The name of a subcomponent's module before it is known: the number of the module's first use."""
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    """A component's RTLIL in which its own module and those of its subcomponents have no names."""
+
+    component: Component
+    text: str
+    parts: list[Any]
+    """The key (:func:`circuit_key`) of the subcomponent of each use."""
+
+
+_KNOWN: dict[Any, _Conversion] = {}
+"""Conversions of the project's components, for all designs of a process."""
 
 _INPUT = re.compile(r"^  wire .*\binput \d+ +\\(\S+)$", re.MULTILINE)
 
@@ -79,27 +102,20 @@ class _Hierarchy:
         self._by_key: dict[Any, ModuleSource] = {}
         self._by_text: dict[tuple[str, str], ModuleSource] = {}
         self._converting: Component | None = None
-        self._placed = 0
+        self._uses: list[tuple[Any, ModuleSource]] = []
 
     def place(self, component: Component, elaborate: Callable[..., Elaboratable]) -> Elaboratable:
         """Return an instance of a component's module, which is made at its first use."""
         if component is self._converting:
             self._converting = None
             return elaborate(component, self)
-        self._placed += 1
         key = circuit_key(component)
-        source = self._by_key.get(key) if key is not None else None
-        if source is None:
-            source = self.convert(component, key=key)
+        source = self._use(component, key)
         if source is None:
             return elaborate(component, self)  # nothing in it
-        if key is not None:
-            self._by_key[key] = source
-        texts = parameters(component)
-        source.parameters = {
-            name: text for name, text in source.parameters.items() if texts.get(name) == text
-        }
-        return Instance(source.name, **_connections(component, source))
+        self._uses.append((key, source))
+        first = next(n for n, (_, used) in enumerate(self._uses) if used is source)
+        return Instance(f"celosia:part{first}", **_connections(component, source))
 
     def convert(
         self, component: Component, name: str | None = None, key: Any = None
@@ -109,7 +125,12 @@ class _Hierarchy:
         Without a ``name`` it is named after its class. ``key`` is the component's
         :func:`circuit_key`.
         """
-        text = _LEAVES.get((key, self._places)) or self._text(component, key)
+        known = _KNOWN.get((key, self._places))
+        if known is None:
+            text = self._text(component, key)
+        else:
+            parts = [self._use(_KNOWN[part, self._places].component, part) for part in known.parts]
+            text = _named(known.text, parts)
         if f"module \\{_SELF}\n" not in text and name is None:
             return None
         kind = type(component).__name__
@@ -122,14 +143,30 @@ class _Hierarchy:
             self.sources.append(source)
         return source
 
+    def _use(self, component: Component, key: Any) -> ModuleSource | None:
+        """Return the module of a component that is used once more; None if it is empty."""
+        source = self._by_key.get(key) if key is not None else None
+        if source is None:
+            source = self.convert(component, key=key)
+        if source is None:
+            return None
+        if key is not None:
+            self._by_key[key] = source
+        texts = parameters(component)
+        source.parameters = {
+            name: text for name, text in source.parameters.items() if texts.get(name) == text
+        }
+        return source
+
     def _text(self, component: Component, key: Any) -> str:
         """Return the RTLIL of a component; its module's name is ``_SELF``."""
-        self._converting, placed = component, self._placed
+        self._converting, outer, self._uses = component, self._uses, []
         text = tidy(rtlil.convert(component, _SELF, self, emit_src=self._places))
-        own = type(component).__module__.startswith("celosia.")
-        if own and key is not None and self._placed == placed:
-            _LEAVES[key, self._places] = text
-        return text
+        uses, self._uses = self._uses, outer
+        own, parts = type(component).__module__.startswith("celosia."), [part for part, _ in uses]
+        if own and key is not None and all((part, self._places) in _KNOWN for part in parts):
+            _KNOWN[key, self._places] = _Conversion(component, text, parts)
+        return _named(text, [source for _, source in uses])
 
     def _name(self, kind: str) -> str:
         self._kinds[kind] += 1
@@ -138,35 +175,61 @@ class _Hierarchy:
         return name if name != self._top else self._name(kind)
 
 
+def _named(text: str, parts: Sequence[ModuleSource | None]) -> str:
+    """Return RTLIL in which the modules of subcomponents have their names."""
+
+    def name(number: re.Match[str]) -> str:
+        part = parts[int(number[1])]
+        assert part is not None, "an empty component is no instance"
+        return f"\\{part.name}"
+
+    return _PART.sub(name, text)
+
+
 def circuit_key(component: Component) -> Any:
     """Return a dictionary key that identifies a component's circuit, or None.
 
     Components with equal keys have equal circuits, and can share a module. The key is a tuple of
-    the component's class, attributes and ports; Amaranth's private attributes are not in it. The
-    result is None if the component has an attribute whose type cannot be compared.
+    the component's class, attributes and ports; Amaranth's private attributes are not in it. An
+    attribute of one of the project's components is left out if its values cannot be compared and it
+    is no argument of the constructor, because the arguments determine it. Otherwise the result is
+    None for such an attribute.
     """
-    ports = set(component.signature.members)
-    bases = (base for base in type(component).mro() if base.__module__.startswith("amaranth."))
+    kind, ports = type(component), set(component.signature.members)
+    bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))
     private = tuple(f"_{base.__name__}__" for base in bases)
-    values = {
-        name: value
-        for name, value in vars(component).items()
-        if name not in ports and not name.startswith(private)
-    }
-    if not all(_is_plain(value) for value in values.values()):
-        return None
+    own, values = kind.__module__.startswith("celosia."), dict[str, Any]()
+    for name, value in vars(component).items():
+        if name in ports or name.startswith(private):
+            continue
+        try:
+            values[name] = _comparable(value)
+        except TypeError:
+            if not own or name in inspect.signature(kind).parameters:
+                return None
     shapes = tuple(
         (path, member.flow, value.shape(), repr(member.init))
         for path, member, value in component.signature.flatten(component)
     )
-    return type(component), tuple(sorted(values.items())), shapes
+    return kind, tuple(sorted(values.items(), key=lambda item: item[0])), shapes
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, tuple):
-        return all(_is_plain(part) for part in value)
+def _comparable(value: Any) -> Any:
+    """Return a hashable value that is equal for equal attributes.
+
+    Raises :class:`TypeError` if attributes of this type cannot be compared.
+    """
+    if isinstance(value, list | tuple):
+        return tuple(map(_comparable, value))
+    if isinstance(value, Mapping):
+        return tuple((name, _comparable(each)) for name, each in value.items())
+    if isinstance(value, Shape | ShapeCastable):
+        return type(value), repr(value), Shape.cast(value).width
     described = is_dataclass(value) and type(value).__module__.startswith("celosia.arch.")
-    return value is None or described or isinstance(value, int | str)
+    if value is None or described or isinstance(value, int | str):
+        hash(value)
+        return value
+    raise TypeError(f"{type(value).__name__} cannot be compared")
 
 
 def _connections(component: Component, source: ModuleSource) -> dict[str, Any]:

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Reciprocal and reciprocal square root of an integer, pipelined."""
 
 from amaranth.hdl import Cat, Const, Mux, Signal, signed, unsigned

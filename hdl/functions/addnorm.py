@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Residual addition and layer or RMS norm in one pass: equation (4) of docs/numerics.md."""
 
 from math import isqrt

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The first step of a softmax: the largest score of each row."""
 
 from collections.abc import Callable

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The sum of a row and the inverse root of its variance: equation (4) of docs/numerics.md."""
 
 from functools import reduce

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The middle step of a softmax: exponentials of the scores, and the reciprocal of their sum."""
 
 from amaranth.hdl import Mux, Signal

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Memories whose words carry check bits."""
 
 from collections.abc import Iterable, Sequence
