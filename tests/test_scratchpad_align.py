@@ -12,6 +12,7 @@ from celosia.running import run_files
 from celosia.tb.machine.simulators import make_machine
 from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import CONFIGS, GPT, LLAMA
+from tests.support.longer import longer
 
 ALIGNS = (1, 2, 4)
 
@@ -27,8 +28,13 @@ def test_images_are_the_same_at_every_alignment(model):
     assert len(cycles) == 1
 
 
-@pytest.mark.parametrize("name", ["streamed", "resident", "fused", "passing"])
-@pytest.mark.parametrize("context", [9, 16])
+@pytest.mark.parametrize(
+    ("name", "context"),
+    [
+        *(("streamed", 9), ("resident", 16), ("fused", 9), ("passing", 16)),
+        *longer(("streamed", 16), ("resident", 9), ("fused", 16), ("passing", 9)),
+    ],
+)
 def test_texts_are_the_same_at_every_alignment(name, context):
     decoder = untrained(LLAMA, Quantization(texts=2, length=16))
     tokens = np.random.default_rng(1).integers(LLAMA.vocabulary, size=context + 3).tolist()

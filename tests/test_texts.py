@@ -236,8 +236,8 @@ def test_the_circuit_takes_two_texts():
     [
         (CONFIGS["streamed"], 48, 3867, 2957),
         (CONFIGS["fused"].replace(registered=True), 48, 1848, 1462),
-        (NARROW["resident"].replace(**LATE), 20, 5558, 3458),
         *longer(
+            (NARROW["resident"].replace(**LATE), 20, 5558, 3458),
             (CONFIGS["fused"], 48, 1663, 1281),
             (NARROW["fused"].replace(**LATE), 20, 5182, 3066),
         ),
@@ -274,11 +274,22 @@ def test_softmaxes_in_a_row_take_what_is_predicted(registered):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("registered", "lanes"), [(True, 4), *longer((False, 8), (False, 4), (True, 8))]
+    "config",
+    [
+        # The machine of the tests before.
+        CONFIGS["fused"].replace(registered=True, trace=True),
+        *longer(
+            *(
+                PRESETS["story"].replace(name="", registered=registered, cols=8, lanes=lanes)
+                for registered in (True, False)
+                for lanes in (4, 8)
+            )
+        ),
+    ],
+    ids=["fused", *(f"story-{name}" for name in ("registered-4", "registered-8", "4", "8"))],
 )
-def test_drains_in_a_row_take_what_is_predicted(registered, lanes):
+def test_drains_in_a_row_take_what_is_predicted(config):
     """A drain more takes its beats, and not the way through the back end."""
-    config = PRESETS["story"].replace(name="", registered=registered, cols=8, lanes=lanes)
     machine = make_machine(config, "verilator")
     for m, n in ((1, 8), (2, 32), (2, 48), (1, 64)):
         for kind in (set(), {"rotate"}, {"add", "wide_out"}):
@@ -286,7 +297,7 @@ def test_drains_in_a_row_take_what_is_predicted(registered, lanes):
             sizes |= {"o_addr": config.bank_bytes, "table": 8 if "rotate" in kind else 0}
             flags = frozenset({"per_tensor", *kind})
             each = check_in_a_row(machine, Instruction(Opcode.DRAIN, sizes, flags))
-            beats, words = m * n // lanes, 12
+            beats, words = m * n // config.vector.lanes, 12
             assert max(beats, words) <= each <= max(beats, words) + 8, (m, n, kind)
 
 
