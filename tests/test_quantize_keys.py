@@ -130,3 +130,14 @@ def test_alike_heads_have_the_steps_of_the_largest() -> None:
     assert len(np.unique(plain.product)) == HEADS
     np.testing.assert_array_equal(alike.product, plain.product.max())
     assert len(np.unique(alike.raised)) == 1
+
+
+@pytest.mark.parametrize("options", [{}, {"kv_bits": 4}, {"position": "learned"}])
+@pytest.mark.parametrize("zeros", [{"queries"}, {"keys"}, {"queries", "keys"}])
+def test_heads_without_any_score_have_steps_too(options, zeros) -> None:
+    heads = {"queries": HEADS, "keys": KV_HEADS}
+    rows = {name: texts(heads[name], 0.0 if name in zeros else 1.0) for name in heads}
+    made, _, _ = quantized(**rows, **options)
+    for steps in (made.query, made.key, made.product):
+        assert np.isfinite(steps).all()
+        assert (steps > 0).all()

@@ -282,14 +282,16 @@ def _narrow(keys: Floats, bits: int, whole: int) -> Floats:
 def _balanced(model: Description, keys: Floats, queries: Floats) -> Floats:
     """Return steps of INT8 keys [kv_heads, head_dim], equal in the columns of a pair.
 
-    Queries have as few bits as keys, so both share the differences between columns.
+    Queries have as few bits as keys, so both share the differences between columns. If all queries
+    or all keys are zero, there are no differences to share.
     """
     pairs = (keys.shape[2] // 2, 2)
     of_keys = np.abs(keys).reshape(-1, model.kv_heads, *pairs).max(axis=(0, 3))
     split = np.abs(queries).reshape(-1, model.kv_heads, model.group, *pairs)
     of_queries = split.max(axis=(0, 2, 4))
-    least = 1e-6
-    ratio = (of_keys + least * of_keys.max()) / (of_queries + least * of_queries.max())
+    least, ratio = 1e-6, np.ones_like(of_keys)
+    if of_keys.any() and of_queries.any():
+        ratio = (of_keys + least * of_keys.max()) / (of_queries + least * of_queries.max())
     gains = np.repeat(np.sqrt(ratio), 2, axis=1)  # [kv_heads, head_dim]
     scaled = keys / gains  # [m, kv_heads, head_dim]
     steps = [best_step(scaled[:, head], INT8_MAX) for head in range(model.kv_heads)]
