@@ -262,7 +262,7 @@ def compile_decoder(
 
     if not options.sparse:
         check_memory(described, source.weights, machine, options, memory_bytes)
-    with show("First layers"):
+    with show("First layers") as update:
         check_layers(
             described,
             source.weights,
@@ -270,6 +270,7 @@ def compile_decoder(
             options,
             lambda some: source.first_layers(some, options),
             lambda graph: programs(graph, search=False),
+            update,
         )
     with show("Calibration") as update:
         decoder, errors = source.calibrate(texts, options, update)

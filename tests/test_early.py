@@ -292,7 +292,7 @@ def test_a_repeated_layer_makes_the_program_of_the_whole_model(model) -> None:
     assert sizes[0] == sizes[1]
 
 
-def _check_deep(model, config, compile=compile_text) -> None:
+def _check_deep(model, config, compile=compile_text, progress=None) -> None:
     early.check_layers(
         model,
         Large(model),
@@ -300,6 +300,7 @@ def _check_deep(model, config, compile=compile_text) -> None:
         Quantization(),
         lambda some: untrained(some, Quantization(texts=1, length=4)),
         lambda graph: compile(graph, config, context=24, search=False),
+        progress,
     )
 
 
@@ -309,8 +310,11 @@ def test_layers_behind_the_first_ones_are_counted_before_calibration(monkeypatch
     message = (
         r"527 weight slots of 8 x 8, but weight_depth is 256; it fits with weight_depth=527, or"
     )
+    tries: list[tuple[int, int]] = []
     with pytest.raises(InputError, match=message):
-        _check_deep(DEEP, config)
+        _check_deep(DEEP, config, progress=lambda *step: tries.append(step))
+    assert [done for done, _ in tries] == [*range(1, len(tries) + 1)]
+    assert tries[-1][1] >= len(tries) > 1
     # Narrow parameters are for weights that stay on the chip, so slots for two tiles are no remedy.
     with pytest.raises(InputError, match=r"is 256; it fits with weight_depth=527$"):
         _check_deep(DEEP, config.replace(multiplier_width=16))

@@ -15,7 +15,7 @@ from celosia.generators.graph.network import Description
 from celosia.generators.graph.quantized import D, Graph
 from celosia.generators.graph.templates import are_alike, deepened
 from celosia.generators.lower.checks import check_described
-from celosia.generators.lower.fitting import FitError, remedy
+from celosia.generators.lower.fitting import FitError, Progress, remedy
 from celosia.generators.lower.weights import tiles_used
 from celosia.generators.quantize.options import INT8, Quantization
 
@@ -131,6 +131,7 @@ def check_layers(
     options: Quantization,
     quantize: Callable[[D], Graph[D]],
     compile: Callable[[Graph[D]], object],
+    progress: Progress | None = None,
 ) -> None:
     """Raise :class:`InputError` if a large model does not fit a configuration.
 
@@ -141,7 +142,8 @@ def check_layers(
     all layers. Otherwise the compiled graph has only the first layers. If these do not fit, the
     whole model does not fit either, because it has a longer program and needs more memory.
 
-    The error names configuration changes with which the compiled graph fits. A model with fewer
+    The error names configuration changes with which the compiled graph fits. ``progress`` is called
+    while they are looked for (:func:`celosia.generators.lower.fitting.remedy`). A model with fewer
     than :data:`MANY` weights, or with at most :data:`LAYERS` layers, is not checked here but by the
     compiler.
     """
@@ -158,7 +160,8 @@ def check_layers(
         compile(deepened(graph, model) if whole else graph)
     except FitError as error:
         part = "" if whole else f"of the first {LAYERS} layers alone, "
-        raise InputError(f"{error}; {part}{remedy(error)}") from None
+        helps = remedy(error) if progress is None else remedy(error, progress)
+        raise InputError(f"{error}; {part}{helps}") from None
     except InputError:
         if whole:
             raise

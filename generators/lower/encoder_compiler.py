@@ -54,7 +54,8 @@ def compile_model(
     ``calibration_inputs`` is a list of inputs, or one array of inputs. The compiler searches for
     the fastest tiling, unless ``options.search`` is false. ``progress`` is called with the number
     of steps done and the number of all steps. A step is first the calibration with one input, and
-    later the quantization of one operation.
+    later the quantization of one operation. If the model is too large, a step is the compilation
+    for a larger configuration.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message names
@@ -75,6 +76,7 @@ def compile_model(
         options,
         lambda some: quantize_model(some, weights, calibration_inputs[:1], config, options),
         lambda graph: compile_quantized(graph, config, replace(options, search=False)),
+        progress,
     )
     quantized = quantize_model(description, weights, calibration_inputs, config, options, progress)
     return compile_quantized(quantized, config, options)
