@@ -239,3 +239,22 @@ def test_a_line_loads_the_module_of_its_command_alone() -> None:
         [sys.executable, "-c", script, *COMMANDS], capture_output=True, text=True, check=False
     )
     assert ran.stderr.strip() == "['celosia.cli.configs']"
+
+
+def test_the_list_of_commands_loads_no_command_and_has_the_sentences_of_their_helps() -> None:
+    script = (
+        "import sys\n"
+        "from celosia.cli.main import celosia\n"
+        "celosia(['--help'], standalone_mode=False)\n"
+        "own = [name for name in sys.modules if name.startswith('celosia.cli')]\n"
+        "names = [name.rpartition('.')[2] for name in own]\n"
+        "sys.exit(str(sorted({*names} & {*sys.argv[1:]})))\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script, *COMMANDS], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr.strip() == "[]"
+    told = " ".join(ran.stdout.split())
+    for name in COMMANDS:
+        command = celosia.get_command(click.Context(celosia), name)
+        assert f"{name} {command.get_short_help_str(1000)}" in told
