@@ -5,12 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.named_inputs import NamedInputs
+from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.onnx.inputs import Place
 from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.node import Node
 from celosia.generators.frontend.onnx.nodes import evaluate
 from celosia.generators.frontend.onnx.norms import kept_rows, shared_mean
 from celosia.generators.frontend.onnx.values import Input, Kept, Mask, UnsupportedError, View
+from tests.test_onnx_forms import FLOAT, INT, Form
 
 ROWS, COLUMNS = 3, 2
 SOURCE = Input(node="x", rows=ROWS, columns=COLUMNS, tokens=False)
@@ -63,3 +67,27 @@ def test_the_size_of_data_is_a_constant() -> None:
 
     view = View(SOURCE, (ROWS, COLUMNS))
     assert evaluate(Node("n", "Size", [view], {}, fold, 17, Made())) == [ROWS * COLUMNS]
+
+
+def test_a_mean_over_few_tokens_differs(tmp_path) -> None:
+    """A divisor of at least 3 is the number of tokens only in inputs of 3 tokens or more."""
+    form = Form()
+    number = form.add("Cast", "attention_mask", to=FLOAT)
+    added = form.add("Mul", form.add("Sub", np.float32(1), number), np.float32(-1e9))
+    x = form.block(form.linear("x", 6), form.add("Unsqueeze", added, np.array([1, 2])))
+    kept = form.add("Mul", x, form.add("Unsqueeze", number, np.array([2])))
+    count = form.add("ReduceSum", number, np.array([1]), keepdims=1)
+    total = form.add("ReduceSum", kept, np.array([1]), keepdims=0)
+    mean = form.add("Div", total, form.add("Clip", count, np.float32(3)))
+    inputs = [("x", FLOAT, [1, 4, 6]), ("attention_mask", INT, [1, 4])]
+    path = form.write(tmp_path / "model.onnx", mean, inputs, 2)
+    with pytest.raises(InputError, match="outputs of 1 tokens differ by"):
+        load_onnx(path)
+
+
+@pytest.mark.parametrize("mask", [[1, 1, 2], [0.5, 0, 0], [1, 0, -1]])
+def test_a_mask_has_other_numbers(mask) -> None:
+    named = NamedInputs("x", masks=(("mask", "mask"),))
+    sample = {"x": np.zeros((3, 2)), "mask": np.array(mask)}
+    with pytest.raises(InputError, match="Input mask must be 1 for each of the 3 tokens"):
+        named.parts("model", sample)

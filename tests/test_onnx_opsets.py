@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.importer import load_onnx
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
@@ -226,4 +227,57 @@ def test_the_opset_of_onnx_has_two_names(tmp_path) -> None:
     model = onnx.load(str(path))
     model.opset_import[0].domain = "ai.onnx"
     onnx.save(model, str(path))
+    agrees(path)
+
+
+def _squeezed(block: Opset, x: str) -> tuple[str, int]:
+    return block.add("Softmax", block.add("Squeeze", block.linear(x, 5), np.array([0]))), 2
+
+
+def _one_class(block: Opset, x: str) -> tuple[str, int]:
+    logits = block.linear(block.add("ReduceMean", x, axes=[1], keepdims=0), 5)
+    return block.add("Softmax", block.add("Squeeze", logits)), 1
+
+
+def _one_number(block: Opset, x: str) -> tuple[str, int]:
+    return block.add("ReduceMax", x, keepdims=0), 0
+
+
+def _turned(block: Opset, x: str) -> tuple[str, int]:
+    return block.add("Softmax", block.add("Transpose", x, perm=[1, 0, 2])), 3
+
+
+def _repeated(block: Opset, x: str) -> tuple[str, int]:
+    return block.add("Tile", x, np.array([2, 1, 1])), 3
+
+
+@pytest.mark.parametrize("tail", [_squeezed, _one_class, _one_number, _turned, _repeated])
+def test_an_output_without_a_batch_is_whole(tail, tmp_path) -> None:
+    block = Opset(17)
+    x = block.add("Add", "x", block.attention(block.norm("x")))
+    up = block.add("Relu", block.linear(block.norm(x), 9))
+    x = block.add("Add", x, block.linear(up, 6, 9))
+    agrees(block.save(tmp_path / "model.onnx", *tail(block, x)))
+
+
+@pytest.mark.parametrize("kind", ["inside", "outside", "largest"])
+def test_a_norm_of_nearly_equal_numbers(kind, tmp_path) -> None:
+    """An epsilon matters to rows that vary little, so its place is not left to other rows."""
+    block, epsilon = Opset(13), np.float32(1.5259e-5 if kind == "inside" else 1e-8)
+    mean = block.add("ReduceMean", "x", axes=[-1])
+    centred = block.add("Sub", "x", mean)
+    variance = block.add("ReduceMean", block.add("Pow", centred, np.float32(2)), axes=[-1])
+    if kind == "outside":
+        scale = block.add("Add", block.add("Sqrt", variance), epsilon)
+    else:
+        variance = block.add("Add" if kind == "inside" else "Max", variance, epsilon)
+        scale = block.add("Sqrt", variance)
+    x = block.add("Add", "x", block.attention(block.add("Div", centred, scale)))
+    path = block.save(tmp_path / "model.onnx", x)
+    if kind != "inside":
+        with pytest.raises(InputError, match="something else than the root of their variance"):
+            load_onnx(path)
+        return
+    source = load_onnx(path)
+    assert source.description.epsilon == 1.5259e-5
     agrees(path)

@@ -123,7 +123,8 @@ def _length(name: str, kind: str, values: Array, most: int) -> int:
         length = int(np.count_nonzero(present))
         ones, zeros = (0, 1) if kind == "padding" else (1, 0)
         wanted = f"{ones} for each of the {most} tokens that is there, and {zeros} behind the last"
-        if values.shape != (most,) or not present[:length].all():
+        exact = bool(np.all((values == 0) | (values == 1)))
+        if values.shape != (most,) or not exact or not present[:length].all():
             length = -1
     if not 1 <= length <= most:
         raise InputError(f"Input {name} must be {wanted}, not {values.tolist()}")

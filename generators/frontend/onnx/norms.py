@@ -17,6 +17,8 @@ from celosia.generators.frontend.onnx.values import (
 )
 
 _POINTS = np.array([0.0, 1e-3, 0.25, 1.0, 4.0, 30.0])
+_NEAR = np.array([0.01, 0.1, 1.0, 10.0, 100.0])
+"""Variances at which a norm's scale is compared as well, as multiples of its epsilon."""
 _SQUARE = np.linspace(-3.0, 3.0, 25)
 
 
@@ -32,8 +34,7 @@ def layer_norm(node: Node) -> View:
         node.name,
         gamma=np.broadcast_to(node.constant(1), columns),
         beta=np.broadcast_to(node.constant(2, np.zeros(1)), columns),
-        # Of float32 values the shortest decimal that they stand for.
-        epsilon=_epsilon(float(str(np.float32(node.attribute("epsilon", 1e-5))))),
+        epsilon=_epsilon(_shortest(node.attribute("epsilon", 1e-5))),
         rms=node.kind != "LayerNormalization",
     )
     return View(tensor, view.index)
@@ -150,12 +151,19 @@ def epsilon_of(by: View, *, multiply: bool) -> float:
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")
-    scales = by.function(_POINTS)
-    root = np.divide(1.0, scales) if multiply else scales
-    epsilon = float(root[0] ** 2)
-    if not np.allclose(root, np.sqrt(_POINTS + epsilon), rtol=1e-4):
+    inverse = -1.0 if multiply else 1.0
+    with np.errstate(all="ignore"):
+        epsilon = float(by.function(_POINTS)[0] ** (2 * inverse))
+        points = np.append(_POINTS, epsilon * _NEAR)
+        root = by.function(points) ** inverse
+    if not np.allclose(root, np.sqrt(points + epsilon), rtol=1e-4, atol=0.0):
         raise UnsupportedError("it scales rows by something else than the root of their variance")
-    return _epsilon(float(f"{epsilon:.3g}"))
+    return _epsilon(_shortest(epsilon))
+
+
+def _shortest(value: float) -> float:
+    """Return the shortest decimal number with the same float32 as ``value``."""
+    return float(str(np.float32(value)))
 
 
 def _epsilon(value: float) -> float:

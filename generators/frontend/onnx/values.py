@@ -324,7 +324,8 @@ class View:
         The same error is raised unless all matrix rows contain the same tensor columns in the same
         order.
         """
-        flat = self.index.reshape(-1, self.index.shape[-1])
+        index = np.atleast_1d(self.index)
+        flat = index.reshape(-1, index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
         if np.any(rows != rows[:, :1]) or np.any(columns != columns[0]):
             raise UnsupportedError("it does not work on the columns of whole tokens")
