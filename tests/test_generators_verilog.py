@@ -1,9 +1,11 @@
 """Generated Verilog: readable, accepted by two simulators without warnings, the same every time."""
 
+import gc
 import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
+from celosia.arch.records import Sparse
 from celosia.arch.support.cache import ROOT
 from celosia.generators.verilog import hierarchy
 from celosia.generators.verilog.hierarchy import circuit_key
@@ -31,8 +34,11 @@ from celosia.generators.verilog.verilog import WAIVERS, to_verilog
 from celosia.hdl.arithmetic.reciprocal import Normalizer
 from celosia.hdl.component import Component, InDomain
 from celosia.hdl.functions.row_divide import RowDivide
+from celosia.hdl.functions.row_factors import RowFactors
+from celosia.hdl.functions.softmax import SoftmaxUnit
 from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.hdl.memory.ram import Ram
+from celosia.hdl.sparse.engine import SparseMatrixEngine
 from celosia.hdl.stream.pipeline import delay
 from celosia.hdl.stream.skid import Skid
 from celosia.tb.machine.fast_build import accelerator_verilog
@@ -326,6 +332,25 @@ def test_a_key_has_every_argument_or_there_is_none() -> None:
     stage.part = normalizer.part = Normalizer(4)
     assert circuit_key(stage) is None
     assert circuit_key(normalizer) == circuit_key(Normalizer(5)) != circuit_key(Normalizer(4))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: RowFactors(lanes=1, max_row=4),
+        lambda: SoftmaxUnit(1, 4),
+        lambda: SoftmaxUnit(1, 4, factors=2),
+        lambda: SparseMatrixEngine(PRESETS["tiny"].part(MatrixConfig), Sparse(lanes=1)),
+    ],
+)
+def test_parts_of_a_component_that_is_known_cause_no_warnings(make) -> None:
+    rtlil.convert(Stage(2))  # before a first conversion Amaranth does not warn
+    gc.collect()  # the components of other tests
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make()
+        gc.collect()
+    assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_an_array_is_one_element() -> None:

@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """Residual addition, and each row's RMS normalization factor: equation (23) of docs/numerics.md."""
 
 from amaranth.hdl import unsigned

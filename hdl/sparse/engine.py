@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """The matrix engine with an array and a sparse unit, which skips zero weights."""
 
 from amaranth.hdl import Mux, Signal
