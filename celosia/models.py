@@ -165,7 +165,8 @@ def several(name: str, inputs: Inputs) -> Sequence[Any]:
     is neither a sequence nor a text.
     """
     some = [inputs] if isinstance(inputs, str) else inputs
-    if not isinstance(some, Sequence | np.ndarray) or not len(some):
+    listed = isinstance(some, Sequence) or (isinstance(some, np.ndarray) and some.ndim > 0)
+    if not listed or not len(some):
         raise InputError(f"Model {name} takes a sequence of inputs, not {inputs!r}")
     return some
 

@@ -210,6 +210,8 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
     [
         (lambda p: p.run([[1, 2]]), "must have the shape"),
         (lambda p: p.run(5), "Model digits takes a sequence of inputs, not 5"),
+        (lambda p: p.run(np.array(5)), r"digits takes a sequence of inputs, not array\(5\)"),
+        (lambda p: p.run(np.full((1, 16, 4), 1j)), "must be real numbers, not complex128"),
         (
             lambda p: p.run(p.model.examples(1), on="verilatr"),
             "Unknown machine 'verilatr'; did you mean veril",

@@ -8,7 +8,6 @@ import pytest
 
 import celosia as library
 from celosia.generators.frontend import sample_files
-from celosia.generators.frontend.named_inputs import NamedInputs
 from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.sample_files import read_labels, read_samples
 from celosia.generators.studies import comparison
@@ -190,12 +189,6 @@ def test_a_mask_of_a_file_cuts_each_sample(tmp_path) -> None:
     message = "Input padding_mask must be 0 for each of the 4 tokens that is there, and 1 behind"
     with pytest.raises(ValueError, match=message):
         read_samples(tmp_path / "x.npz", source)
-
-
-def test_any_number_but_zero_marks_a_token() -> None:
-    named = NamedInputs("x", (), (("mask", "mask"),))
-    first, _ = named.parts("model", {"x": np.zeros((4, 6)), "mask": np.array([5, 5, 0, 0])})
-    assert first.shape == (2, 6)
 
 
 X, ROWS = np.zeros((2, 4, 6)), np.zeros((2, 5))

@@ -260,6 +260,14 @@ def test_an_output_without_a_batch_is_whole(tail, tmp_path) -> None:
     agrees(block.save(tmp_path / "model.onnx", *tail(block, x)))
 
 
+def test_an_output_without_elements_is_refused(tmp_path) -> None:
+    block = Opset(17)
+    x = block.add("Add", "x", block.attention(block.norm("x")))
+    path = block.save(tmp_path / "model.onnx", block.add("Slice", x, *np.array([[4], [9], [1]])))
+    with pytest.raises(InputError, match="its output has no elements"):
+        load_onnx(path)
+
+
 @pytest.mark.parametrize("kind", ["inside", "outside", "largest"])
 def test_a_norm_of_nearly_equal_numbers(kind, tmp_path) -> None:
     """An epsilon matters to rows that vary little, so its place is not left to other rows."""

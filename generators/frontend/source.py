@@ -124,9 +124,13 @@ class Source:
     def check(self, inputs: Array) -> None:
         """Raise :class:`InputError` if inputs [count, ...] do not fit the model.
 
-        No host step has been applied to the inputs yet. They do not fit if their shape is wrong, or
-        if one of their tokens is the model's padding token.
+        No host step has been applied to the inputs yet. They do not fit if their shape is wrong, if
+        they are no real numbers, or if one of their tokens is the model's padding token.
         """
+        if inputs.dtype.kind not in "biuf":
+            raise InputError(
+                f"Inputs of model {self.description.name} must be real numbers, not {inputs.dtype}"
+            )
         numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():
             raise InputError(

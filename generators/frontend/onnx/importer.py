@@ -290,6 +290,8 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
         first, others = source.named.parts(description.name, source.random(random))
         inputs = first[:length] if description.variable else first
         expected = graph.run(inputs if tokens else first, length, others)
+        if not expected.size:
+            raise InputError(f"Model {path} is not run: its output has no elements")
         values = {source.named.first: inputs, **others} if others else inputs
         floats = np.asarray(source.floats(source.prepare(values)))
         floats = floats.reshape(-1, floats.shape[-1])

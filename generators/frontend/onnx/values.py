@@ -320,11 +320,13 @@ class View:
         together are the matrix's rows. The first array has the index of a tensor row for each
         matrix row. The second array has the index of a tensor column for each matrix column.
 
-        Raises :class:`UnsupportedError` if a matrix row contains elements from several tensor rows.
-        The same error is raised unless all matrix rows contain the same tensor columns in the same
-        order.
+        Raises :class:`UnsupportedError` if the view has no elements, or if a matrix row contains
+        elements from several tensor rows. The same error is raised unless all matrix rows contain
+        the same tensor columns in the same order.
         """
         index = np.atleast_1d(self.index)
+        if not index.size:
+            raise UnsupportedError("its result has no elements")
         flat = index.reshape(-1, index.shape[-1])
         rows, columns = np.divmod(flat, self.tensor.columns)
         if np.any(rows != rows[:, :1]) or np.any(columns != columns[0]):
