@@ -10,6 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.files import check_links, inside, reading
 from celosia.arch.presets import load
+from celosia.generators.export.folder import DIGESTS, digest
 from celosia.generators.export.manifest import CONFIG, DECODER, ENCODER, FORMAT, PROGRAM
 from celosia.generators.frontend.hugging_face_folder import read_json
 from celosia.generators.frontend.other_files import MANIFEST
@@ -37,7 +38,7 @@ def load_compiled(folder: Path) -> tuple[Host, TokenizerLike | None, Any]:
     """Return a compiled model, its tokenizer (None for an encoder), and its manifest.
 
     The manifest is a dictionary of the facts that a host needs to load and run the model. Raises
-    :class:`InputError` if a file is missing or was not written by ``celosia compile``.
+    :class:`InputError` if a file is missing, was changed or was not written by ``celosia compile``.
     """
     check_links(folder)
     known = read_json(folder / MANIFEST)
@@ -49,9 +50,11 @@ def load_compiled(folder: Path) -> tuple[Host, TokenizerLike | None, Any]:
             f"again: celosia compile MODEL --out {folder}"
         )
     try:
-        if known["kind"] == ENCODER:
-            return _encoder(folder, known), None, known
-        return _decoder(folder, known), _tokenizer(folder, known), known
+        encoder = known["kind"] == ENCODER
+        code = _encoder(folder, known) if encoder else _decoder(folder, known)
+        tokenizer = None if encoder else _tokenizer(folder, known)
+        _check_digests(folder, known)
+        return code, tokenizer, known
     except InputError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -76,6 +79,19 @@ def _damaged(folder: Path, reason: str) -> InputError:
         f"Folder {folder} is not as celosia compile writes it ({reason}); compile it again: "
         f"celosia compile MODEL --out {folder}"
     )
+
+
+def _check_digests(folder: Path, known: dict[str, Any]) -> None:
+    """Raise :class:`InputError` if a file that a host reads is not the one that was compiled.
+
+    Files of an equal size may come from another compilation, such as one with other weights.
+    """
+    names = [CONFIG, PROGRAM, known.get("tokenizer", {}).get("file")]
+    names += [fill[key] for fill in known["setup"] for key in ("image", "program")]
+    digests = known.get(DIGESTS, {})
+    for name in names:
+        if name in digests and digest((folder / name).read_bytes()) != digests[name]:
+            raise _damaged(folder, f"{name} was changed, or is from another compilation")
 
 
 def _common(folder: Path, known: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from celosia.generators.frontend.other_files import MANIFEST
 
 Files = dict[str, str | bytes]
-_KEY = "files"
+DIGESTS = "files"
+"""The manifest's entry with the digest of each file."""
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
@@ -18,8 +19,8 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
     name to content.
     """
     described = json.loads(files[MANIFEST])
-    described[_KEY] = {
-        name: _digest(text.encode() if isinstance(text, str) else text)
+    described[DIGESTS] = {
+        name: digest(text.encode() if isinstance(text, str) else text)
         for name, text in files.items()
         if name != MANIFEST
     }
@@ -33,16 +34,17 @@ def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     files. A file that was changed after the export is not returned: it belongs to the user.
     """
     try:
-        named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[_KEY]
+        named = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))[DIGESTS]
         return [
             path
-            for name, digest in named.items()
+            for name, known in named.items()
             if name not in files and (path := folder / Path(name).name).name == name
-            if path.is_file() and _digest(path.read_bytes()) == digest
+            if path.is_file() and digest(path.read_bytes()) == known
         ]
     except (OSError, ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return []
 
 
-def _digest(data: bytes) -> str:
+def digest(data: bytes) -> str:
+    """Return the SHA-256 digest of a file's content, in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
