@@ -7,6 +7,7 @@ import pytest
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.importer import load_onnx
+from celosia.generators.reference.outside import graph_reference
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
@@ -289,3 +290,17 @@ def test_a_norm_of_nearly_equal_numbers(kind, tmp_path) -> None:
     source = load_onnx(path)
     assert source.description.epsilon == 1.5259e-5
     agrees(path)
+
+
+def test_a_reference_of_integer_weights_computes_floats(tmp_path) -> None:
+    block = Opset(17)
+    x = block.add("Add", "x", block.attention(block.norm("x")))
+    weight = block.rng.integers(-127, 128, (6, 5)).astype(np.int8)
+    scale, zero = np.full(5, 0.01, np.float32), np.zeros(5, np.int8)
+    weight = block.add("DequantizeLinear", weight, scale, zero, axis=1)
+    path = block.save(tmp_path / "model.onnx", block.add("MatMul", x, weight))
+    source = load_onnx(path)
+    values = source.random(np.random.default_rng(1))
+    expected = graph_reference(path)(values)[0]
+    output = source.floats(source.prepare(values))
+    np.testing.assert_allclose(output, expected, rtol=1e-4, atol=1e-5)
