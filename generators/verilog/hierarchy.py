@@ -27,8 +27,10 @@ from amaranth.hdl import (
 )
 from amaranth.lib.wiring import Component, In
 
+from celosia.arch.errors import InputTypeError
 from celosia.generators.verilog.describe import parameters
 from celosia.generators.verilog.rtlil import tidy
+from celosia.hdl.component import Component as Stored
 
 
 @dataclass
@@ -163,8 +165,12 @@ class _Hierarchy:
         self._converting, outer, self._uses = component, self._uses, []
         text = tidy(rtlil.convert(component, _SELF, self, emit_src=self._places))
         uses, self._uses = self._uses, outer
-        own, parts = type(component).__module__.startswith("celosia."), [part for part, _ in uses]
-        if own and key is not None and all((part, self._places) in _KNOWN for part in parts):
+        parts = [part for part, _ in uses]
+        if (
+            _is_own(component)
+            and key is not None
+            and all((part, self._places) in _KNOWN for part in parts)
+        ):
             _KNOWN[key, self._places] = _Conversion(component, text, parts)
         return _named(text, [source for _, source in uses])
 
@@ -198,14 +204,14 @@ def circuit_key(component: Component) -> Any:
     kind, ports = type(component), set(component.signature.members)
     bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))
     private = tuple(f"_{base.__name__}__" for base in bases)
-    own, values = kind.__module__.startswith("celosia."), dict[str, Any]()
+    values = dict[str, Any]()
     for name, value in vars(component).items():
         if name in ports or name.startswith(private):
             continue
         try:
             values[name] = _comparable(value)
         except TypeError:
-            if not own or name in inspect.signature(kind).parameters:
+            if not _is_own(component) or name in inspect.signature(kind).parameters:
                 return None
     shapes = tuple(
         (path, member.flow, value.shape(), repr(member.init))
@@ -214,10 +220,15 @@ def circuit_key(component: Component) -> Any:
     return kind, tuple(sorted(values.items(), key=lambda item: item[0])), shapes
 
 
+def _is_own(component: Component) -> bool:
+    """Return whether the class is one of the project's that stores its constructor's arguments."""
+    return isinstance(component, Stored) and type(component).__module__.startswith("celosia.")
+
+
 def _comparable(value: Any) -> Any:
     """Return a hashable value that is equal for equal attributes.
 
-    Raises :class:`TypeError` if attributes of this type cannot be compared.
+    Raises :class:`InputTypeError` or TypeError if attributes of this type cannot be compared.
     """
     if isinstance(value, list | tuple):
         return tuple(map(_comparable, value))
@@ -229,7 +240,7 @@ def _comparable(value: Any) -> Any:
     if value is None or described or isinstance(value, int | str):
         hash(value)
         return value
-    raise TypeError(f"{type(value).__name__} cannot be compared")
+    raise InputTypeError(f"{type(value).__name__} cannot be compared")
 
 
 def _connections(component: Component, source: ModuleSource) -> dict[str, Any]:
