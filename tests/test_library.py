@@ -186,6 +186,20 @@ def test_sizes_of_a_folder_are_within_its_memory(
         celosia.open(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("part", "field"), [("output", "scale"), ("output", "zero_point"), ("", "follows")]
+)
+def test_a_manifest_that_was_changed_is_refused(
+    digits: celosia.Program, tmp_path: Path, part: str, field: str
+) -> None:
+    path = digits.save(tmp_path) / "model.json"
+    known = json.loads(path.read_text())
+    (known[part] if part else known)[field] = 1
+    path.write_text(json.dumps(known))
+    with pytest.raises(celosia.InputError, match=r"writes it \(model.json was changed\)"):
+        celosia.open(tmp_path)
+
+
 @pytest.mark.parametrize("origin", [5, {"model": "digits"}, {"model": "digits", "tokens": "x"}])
 def test_the_float_model_of_a_folder_is_named(
     digits: celosia.Program, tmp_path: Path, origin: object

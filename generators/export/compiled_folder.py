@@ -10,7 +10,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.files import check_links, inside, reading
 from celosia.arch.presets import load
-from celosia.generators.export.folder import DIGESTS, digest
+from celosia.generators.export.folder import DIGESTS, OWN_DIGEST, digest, manifest_digest
 from celosia.generators.export.manifest import CONFIG, DECODER, ENCODER, FORMAT, PROGRAM
 from celosia.generators.frontend.hugging_face_folder import read_json
 from celosia.generators.frontend.other_files import MANIFEST
@@ -82,10 +82,13 @@ def _damaged(folder: Path, reason: str) -> InputError:
 
 
 def _check_digests(folder: Path, known: dict[str, Any]) -> None:
-    """Raise :class:`InputError` if a file that a host reads is not the one that was compiled.
+    """Raise :class:`InputError` if the manifest or a file that a host reads was changed.
 
     Files of an equal size may come from another compilation, such as one with other weights.
     """
+    own = manifest_digest(known)
+    if known.get(OWN_DIGEST, own) != own:
+        raise _damaged(folder, f"{MANIFEST} was changed")
     names = [CONFIG, PROGRAM, known.get("tokenizer", {}).get("file")]
     names += [fill[key] for fill in known["setup"] for key in ("image", "program")]
     digests = known.get(DIGESTS, {})

@@ -1,22 +1,24 @@
-"""File digests in a model's manifest, and the files that an earlier model left in a folder."""
+"""Digests in a model's manifest, and the files that an earlier model left in a folder."""
 
 import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from celosia.generators.frontend.other_files import MANIFEST
 
 Files = dict[str, str | bytes]
-DIGESTS = "files"
-"""The manifest's entry with the digest of each file."""
+DIGESTS, OWN_DIGEST = "files", "digest"
+"""The manifest's entries with the digest of each other file, and of the manifest itself."""
+ORIGIN = "origin"
+"""The manifest's entry that names the float model's file, which a user may move."""
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
     """Return a compiled model's files, with digests (SHA-256) of the files in the manifest.
 
-    The manifest's own digest is not included. ``files`` and the result are dictionaries from file
-    name to content.
+    ``files`` and the result are dictionaries from file name to content.
     """
     described = json.loads(files[MANIFEST])
     described[DIGESTS] = {
@@ -24,7 +26,18 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
         for name, text in files.items()
         if name != MANIFEST
     }
+    described[OWN_DIGEST] = manifest_digest(described)
     return {**files, MANIFEST: json.dumps(described, indent=2) + "\n"}
+
+
+def manifest_digest(described: Mapping[str, Any]) -> str:
+    """Return the SHA-256 digest of a manifest's entries, in hexadecimal.
+
+    The digest itself and the place of the float model are left out.
+    """
+    left_out = (OWN_DIGEST, ORIGIN)
+    entries = {name: value for name, value in described.items() if name not in left_out}
+    return digest(json.dumps(entries, sort_keys=True).encode())
 
 
 def outdated(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
