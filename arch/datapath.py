@@ -48,7 +48,7 @@ class Datapath:
 
     @property
     def acc_settle(self) -> int:
-        """Fewest cycles from the last accumulation to a row until a request may read the row."""
+        """Cycles that must pass between the last sum of an accumulator row and a read of it."""
         return 3 + self.stages + self.acc_corrected
 
     @property

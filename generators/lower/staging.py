@@ -149,7 +149,8 @@ class Blob:
     def load(self, plane: int = 0) -> None:
         """Add the LOAD of the bytes appended since the last call.
 
-        For a bit plane of nested weights, ``plane`` is the number of planes with higher bits.
+        Nested weights are stored as bit planes, those of the highest bits first. ``plane`` is the
+        index of the plane that is loaded; other data has index 0.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps

@@ -85,10 +85,11 @@ def check_measured(model: str) -> None:
 
 
 def check_loss(bound: float | None, weights: str) -> None:
-    """Raise :class:`InputError` if no formats can be searched with the loss ``bound``.
+    """Raise :class:`InputError` if a search for weight formats cannot use these options.
 
-    The bound must be None, or finite and not negative. If it is not None, the format ``weights`` of
-    all weights must be INT8, because the search chooses a format for each matrix.
+    ``bound`` is the largest loss that the search allows. It must be None (no search), or finite and
+    not negative. ``weights`` is the format that the user has chosen for all matrices. With a search
+    it must be the default, INT8, because the search chooses the format of each matrix.
     """
     if bound is not None and not 0 <= bound < math.inf:
         raise InputError(f"Loss must be a number from 0 on, not {bound}")

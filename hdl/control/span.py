@@ -12,11 +12,11 @@ PAUSE_WIDTH = 16
 class Span(Component):
     """Computes increments for a counter of the cycles from an activity's first cycle to its last.
 
-    Pauses (cycles with ``active`` at 0) within the activity count too. ``grows`` is the number to
-    add to the counter in a cycle. It is 0 if ``active`` is 0, otherwise 1 plus the length (cycles)
-    of the pause that ended with this cycle. A pause counts as at most ``2**PAUSE_WIDTH - 1``
-    cycles. ``clear`` begins a new activity; cycles before its first active cycle are not counted.
-    ``grows`` depends combinationally on ``active``.
+    The counter also includes pauses: cycles between the first and the last in which ``active`` is
+    0. ``grows`` is the number to add to the counter in a cycle. It is 0 if ``active`` is 0,
+    otherwise 1 plus the length (cycles) of the pause that ended with this cycle. A pause counts as
+    at most ``2**PAUSE_WIDTH - 1`` cycles. ``clear`` begins a new activity; cycles before its first
+    active cycle are not counted. ``grows`` depends combinationally on ``active``.
     """
 
     def __init__(self) -> None:

@@ -59,13 +59,13 @@ class WeightLanes:
     def place(self, m, i, accepted, weights, mask, row):
         """Place the pipeline: the exponentials of scores, their sum over a row, and its reciprocal.
 
-        A beat of ``i`` enters in a cycle with ``accepted`` at 1. The pipeline drives the signals
-        ``weights`` (the exponentials), ``mask`` and ``row``. A weight in ``weights`` is
+        The payload of ``i`` enters the pipeline in a cycle with ``accepted`` at 1. The pipeline
+        drives the signals ``weights`` (the exponentials), ``mask`` and ``row``. An exponential is
         ``mantissa * 2**(-16 - shift)``; it is 0 in the columns whose bit of ``mask`` is 0. ``row``
         has the reciprocal of the row's sum: ``inverse * 2**(-16 - scale)``.
 
-        Returns a list and three bits. The list has the weight of each lane, truncated to Q1.28; it
-        is valid one cycle later than ``weights``. The first bit is 1 when ``weights`` has a beat.
+        Returns a list and three bits. The list has the exponential of each lane, truncated to
+        Q1.28. It follows ``weights`` by one cycle. The first bit is 1 when ``weights`` has a beat.
         The second bit is 1 when this beat is the last of a row. The third bit is 1 when ``row`` has
         a result.
         """

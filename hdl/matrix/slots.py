@@ -53,10 +53,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect the guard's inputs that describe the next tile, if any, to ``tiles``.
+        """Do nothing: only the subclass :class:`StagedSlotGuard` has inputs to connect.
 
-        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.TileWalker`. This class has no such inputs,
-        so the method does nothing; :class:`StagedSlotGuard` has them.
+        They describe the next tile, and are connected to the outputs of ``tiles``, a
+        :class:`~celosia.hdl.matrix.tiles.TileWalker`.
         """
 
     def circuit(self, m):

@@ -161,8 +161,8 @@ def selftest(
 def only(config: Config, unit: str) -> Config:
     """Return ``config`` with only one optional functional unit and the units that this unit needs.
 
-    The units of every machine are kept. If ``unit`` is ``core``, all optional units (``UNITS``) are
-    removed. If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced
+    Units that are not optional are kept. If ``unit`` is ``core``, all optional units (``UNITS``)
+    are removed. If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced
     configuration gives the same results on a machine with ``config``.
     """
     if unit == "all":
