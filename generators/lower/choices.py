@@ -64,16 +64,14 @@ class Choices:
 
         ``blob_bytes`` is the size of one load, and ``block_bytes`` that of one block of a tensor.
         The result is False if the choices differ in loops, or in ``compact``, the rule by which
-        tiles of zeros are left out. It is also False if only one has a loop over parts that loads
-        the input again.
+        tiles of zeros are left out.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
 
     @property
     def _kind(self) -> tuple[object, ...]:
-        again = self.loop_parts and self.reloads
-        return self.loop_layers, self.loop_heads, self.loop_parts, self.compact, again
+        return self.loop_layers, self.loop_heads, self.loop_parts, self.compact
 
     @property
     def unplaced(self) -> "Choices":

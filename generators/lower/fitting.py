@@ -148,7 +148,10 @@ class _Tries:
                     following += further
             if fitting:
                 whole = [self._difference(changes, {}) for changes in fitting]
-                return [each for each in whole if not any(_within(other, each) for other in whole)]
+                distinct = [each for n, each in enumerate(whole) if each not in whole[:n]]
+                return [
+                    each for each in distinct if not any(_within(other, each) for other in distinct)
+                ]
             waiting = []
             for changes in following:
                 if changes not in seen:

@@ -77,7 +77,8 @@ def schedule(
     inputs at once (:func:`celosia.generators.lower.batch.batched`). If ``sparse`` is true, weights
     may be stored as sparse matrices for the zero-skip unit; otherwise all are dense. If ``search``
     is false, the first program that fits is used, without a search for faster ones. If ``spills``
-    is false, programs that move blocks to external memory are not tried.
+    is false, programs that seldom fit are not tried, such as those that move blocks to external
+    memory.
 
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
     fits. The error's message is from the attempt that was closest to fitting.
@@ -86,7 +87,7 @@ def schedule(
     plain, tight, again, spilled = first_plans(model, config, sparse=sparse)
     refusals = list[FitError]()
     chosen = _first(scheduler, plain, refusals, search=search)
-    if chosen is None and not all(refused.hopeless for refused in refusals):
+    if chosen is None and (spills or not all(refused.hopeless for refused in refusals)):
         chosen = _first(scheduler, tight, refusals, search=search)
     if chosen is None:
         chosen = _first(scheduler, again, [], search=search)

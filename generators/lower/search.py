@@ -49,8 +49,8 @@ class Search:
         self.long: list[Choices] = []
         """Plans that need too many words before any block leaves, so that smaller loads need more.
 
-        No plan that loads the input again is among them: the same loads without ``reloads`` have
-        fewer words."""
+        Plans with loops over parts are not among them, and none that loads the input again: the
+        same loads without ``reloads`` have fewer words."""
         self.alike = are_alike(model.layers)
         self._lowered: dict[Choices, Lowered] = {}
         self._tried: dict[tuple[object, ...], PlacedTrial] = {}
@@ -104,7 +104,7 @@ class Search:
         if trial is not None:
             return trial
         if refused[-1].stage == Stage.TOO_LONG and refused[-1].hopeless:
-            self.long += [] if plan.reloads else [plan]
+            self.long += [] if plan.loop_parts or plan.reloads else [plan]
         raise refused[-1]
 
     def _try_one(self, plan: Choices, lowered: Lowered) -> PlacedTrial:
