@@ -35,6 +35,7 @@ CASES = [
 ]
 """Simulator, seed, share of stalls, configuration."""
 SHORT = {"load": (CASES[2], CASES[4]), "store": (CASES[1], CASES[5])}
+"""Cases of each engine in the short tests: every width of a port and every simulator occurs."""
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The library: its names, and the example of its page for an encoder and a decoder."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -147,67 +146,6 @@ def test_an_export_has_what_was_asked_for(digits: celosia.Program, tmp_path: Pat
     names = {path.name for path in folder.iterdir()}
     assert {"model.json", "celosia_accelerator.v", "celosia_accelerator_tb.v"} <= names
     assert {"digits_model.c", "digits_samples.c", "celosia.h"} <= names
-
-
-def test_an_older_folder_is_refused_with_the_line_to_write(
-    digits: celosia.Program, tmp_path: Path
-) -> None:
-    path = digits.save(tmp_path) / "model.json"
-    path.write_text(path.read_text().replace('"format": 3', '"form": 1'))
-    with pytest.raises(celosia.InputError) as refused:
-        celosia.open(tmp_path)
-    assert str(refused.value) == (
-        f"Folder {tmp_path} has files of form 1, and form 3 is read; compile it again: "
-        f"celosia compile MODEL --out {tmp_path}"
-    )
-
-
-@pytest.mark.parametrize(
-    ("part", "field", "value"),
-    [
-        ("output", "rows", 1 << 70),
-        ("input", "addr", -1),
-        ("input", "columns", 0),
-        ("", "batch", 1e308),
-        ("", "places", 0),
-        ("calls", "encode", {"R31": {"index": "rows", "divide": 0}}),
-        ("", "memory_bytes", 1 << 60),
-        ("", "memory_bytes", float("inf")),
-    ],
-)
-def test_sizes_of_a_folder_are_within_its_memory(
-    digits: celosia.Program, tmp_path: Path, part: str, field: str, value: object
-) -> None:
-    path = digits.save(tmp_path) / "model.json"
-    known = json.loads(path.read_text())
-    (known[part] if part else known)[field] = value
-    path.write_text(json.dumps(known))
-    with pytest.raises(celosia.InputError, match="is not as celosia compile writes it"):
-        celosia.open(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("part", "field"), [("output", "scale"), ("output", "zero_point"), ("", "follows")]
-)
-def test_a_manifest_that_was_changed_is_refused(
-    digits: celosia.Program, tmp_path: Path, part: str, field: str
-) -> None:
-    path = digits.save(tmp_path) / "model.json"
-    known = json.loads(path.read_text())
-    (known[part] if part else known)[field] = 1
-    path.write_text(json.dumps(known))
-    with pytest.raises(celosia.InputError, match=r"writes it \(model.json was changed\)"):
-        celosia.open(tmp_path)
-
-
-@pytest.mark.parametrize("origin", [5, {"model": "digits"}, {"model": "digits", "tokens": "x"}])
-def test_the_float_model_of_a_folder_is_named(
-    digits: celosia.Program, tmp_path: Path, origin: object
-) -> None:
-    path = digits.save(tmp_path) / "model.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"origin": origin}))
-    with pytest.raises(celosia.InputError, match="names its float model in a way that cannot be"):
-        celosia.open(tmp_path, floats=True)
 
 
 def test_objects_are_tables(digits: celosia.Program) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from celosia.arch.files import reading
 from celosia.arch.formats import OPERAND_BITS
+from celosia.generators.export.folder import ORIGIN
 from celosia.generators.export.manifest import (
     CONFIG,
     PROGRAM,
@@ -56,7 +57,7 @@ def package(
     if isinstance(source, TextSource):
         tokenizer = _tokenizer_file(source)
         known["tokenizer"] = tokenizer_entry(source.tokenizer, next(iter(tokenizer), None))
-    known["origin"] = origin
+    known[ORIGIN] = origin
     written: dict[str, str | bytes] = {
         PROGRAM_HEX: "".join(f"{word:08x}\n" for word in code.words),
         PROGRAM: _word_bytes(code.words),

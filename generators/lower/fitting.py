@@ -15,7 +15,7 @@ Changes = Mapping[str, Any]
 """Values of fields by name."""
 Progress = Callable[[int, int], None]
 MOST_TRIES = 24
-"""Most configurations that are tried."""
+"""Most configurations that are tried with one compile function."""
 
 
 class Stage(IntEnum):
@@ -143,7 +143,8 @@ class _Tries:
                     # A later refusal may make the first change of several unnecessary.
                     less = ({k: changes[k] for k in changes if k != name} for name in changes)
                     fewer = [some for some in less if some and some not in seen]
-                    fitting += [some for some in fewer if self._try_out(some, compile) is None]
+                    for some in fewer[: most - self._started]:
+                        fitting += [some] if self._try_out(some, compile) is None else []
                 else:
                     following += further
             if fitting:

@@ -31,8 +31,8 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
     has no ``inputs``. The Verilog is not cached in two cases:
 
     - The component's class is not in ``celosia``.
-    - The component has no ``inputs``, and one of its attributes is not an integer, a text, None, a
-      record of ``celosia.arch``, or a tuple of these.
+    - The component has no ``inputs``, and its attributes cannot be compared
+      (:func:`celosia.generators.verilog.hierarchy.circuit_key` returns None).
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

@@ -231,8 +231,8 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
         feeds |= {name: array for name, array in own.items() if name in used}
         output: Array = np.asarray(graph.run_part(part, feeds)[0], np.float64)
         # The graph itself may have left the batch out of its output.
-        one = graph.batched and output.ndim > 0 and len(output) == 1
-        output = np.atleast_1d(output[0] if one else output)
+        batched = graph.batched and output.ndim > 0 and len(output) == 1
+        output = np.atleast_1d(output[0] if batched else output)
         by_token = output.ndim > 1 and rows.size < size and len(output) == shape[-2]
         return output[: len(rows)] if by_token else output
 
