@@ -1,4 +1,4 @@
-"""Folders of compiled models: what was changed or is of another model is refused."""
+"""Folders of compiled models: a changed file, or one of another model, is refused."""
 
 import json
 from pathlib import Path

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 from amaranth.back import rtlil
-from amaranth.hdl import Module
+from amaranth.hdl import Module, signed, unsigned
 from amaranth.lib import data, stream
 from amaranth.lib.wiring import In, Out
 
@@ -92,6 +92,28 @@ def test_a_key_has_every_argument_or_there_is_none() -> None:
     stage.part = normalizer.part = Normalizer(4)
     assert circuit_key(stage) is None
     assert circuit_key(normalizer) == circuit_key(Normalizer(5)) != circuit_key(Normalizer(4))
+
+
+@pytest.mark.parametrize(
+    ("value", "other"),
+    [
+        (unsigned(3), unsigned(4)),
+        (unsigned(3), signed(3)),
+        (data.StructLayout({"x": 1}), data.StructLayout({"y": 1})),
+        ([1, 2], [2, 1]),
+        ({"x": 1}, {"x": 2}),
+    ],
+)
+def test_a_key_has_shapes_lists_and_mappings(value, other) -> None:
+    """No port shows the attribute, so only its own value tells the circuits apart."""
+    keys = []
+    for each in (value, other, value):
+        stage = Stage(2)
+        stage.part = each
+        keys.append(circuit_key(stage))
+    assert keys[0] == keys[2]
+    assert keys[0] != keys[1]
+    assert {keys[0]} == {keys[2]}
 
 
 @pytest.mark.parametrize(
