@@ -105,7 +105,7 @@ def test_a_key_has_every_argument_or_there_is_none() -> None:
     ],
 )
 def test_a_key_has_shapes_lists_and_mappings(value, other) -> None:
-    """No port shows the attribute, so only its own value tells the circuits apart."""
+    """No port shows the attribute, so only its value distinguishes the circuits."""
     keys = []
     for each in (value, other, value):
         stage = Stage(2)
