@@ -40,12 +40,12 @@ class Accumulators:
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
         """Return the first of ``rows`` accumulator rows that are reserved for the sums ``name``.
 
-        The first call for a name allocates the rows, from an even row on. Further calls return the
-        same rows.
+        The first call for a name allocates the rows, and later calls return the same rows. The
+        result is an even number.
 
-        Sums with ``later`` true are computed after all other sums are requantized, so both kinds
-        may share rows. Rows for ``later`` sums are allocated from the last row down, rows for other
-        sums from row 0 up. Raises :class:`FitError` if there are too few rows.
+        Sums with ``later`` true are computed only after all other sums are requantized. So their
+        rows may overlap the rows of other sums. They are allocated from the last row down, and rows
+        for other sums from row 0 up. Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]
@@ -61,10 +61,10 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the number of rows that are multiplied at once in a product with ``m`` rows.
+        """Return the number of rows that are multiplied at once in a product of ``m`` rows.
 
-        The ``m`` rows are cut into the fewest equal parts of at most half the accumulator rows. The
-        result is the number of rows of a part.
+        A product of more rows than half of the accumulator rows is divided into the fewest equal
+        parts. The result is the number of rows of each part; the last part may have fewer rows.
         """
         return even(m, min(m, self.depth // 2))
 

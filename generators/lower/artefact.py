@@ -16,7 +16,7 @@ from celosia.generators.runtime.host import Host
 class Artefact(Host):
     """A compiled model: its programs, the data that a host needs, and its integer graph.
 
-    The fields from ``plan`` on are set only for encoders, which have no cache.
+    The fields after ``graph`` are set only for encoders; for decoders they keep their defaults.
     """
 
     graph: IntegerGraph
@@ -43,7 +43,10 @@ class Artefact(Host):
 
     @property
     def written(self) -> list[Written]:
-        """Tensor parts that vector instructions of program ``encode`` write, in execution order."""
+        """Parts of tensors that an encoder's program writes, as a list in execution order.
+
+        Each item is written by one vector instruction of the program ``encode``.
+        """
         return self.entries[ENCODE].written
 
     def least_bytes(
@@ -51,10 +54,10 @@ class Artefact(Host):
     ) -> int:
         """Return the number of bytes that an inference must load from external memory.
 
-        These are weights, parameters and the input, which has ``rows`` rows, by default the largest
-        number. If ``again`` is true, weights and parameters that stay on the chip are not counted,
-        because an earlier run has loaded them. Of nested weights (stored as bit planes), only
-        the upper ``bits`` bits (8, 4 or 2) are counted.
+        The bytes are those of weights, parameters and the input. The input has ``rows`` rows or, by
+        default, the most rows that the model allows. If ``again`` is true, weights and parameters
+        that stay on the chip are not counted, because an earlier run has loaded them. Of nested
+        weights (stored as bit planes), only the upper ``bits`` bits (8, 4 or 2) are counted.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

@@ -39,21 +39,22 @@ class Routine:
 
 
 def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
-    """Return a dictionary from entry name to program, for the entry point ``name``.
+    """Return the programs of the entry point ``name``, a dictionary from entry name to program.
 
-    Nested weights are stored as bit planes. If ``nested`` is true, there is one program for each
-    number of bits (8, 4, 2) that can be read of a weight; otherwise one program. ``make(planes)``
-    returns the program that reads the upper ``planes`` planes.
+    A run can read 8, 4 or 2 bits of nested weights (stored as bit planes). If ``nested`` is true,
+    there is a program for each of these numbers of bits, such as ``step``, ``step.4`` and
+    ``step.2``. Otherwise there is one program. ``make(planes)`` returns the program that reads the
+    upper ``planes`` planes.
     """
     widths = BITS if nested else BITS[:1]
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
 
 
 def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
-    """Return the registers that the host writes before each program, by entry name.
+    """Return a dictionary from entry name to the registers that the host writes before the program.
 
-    Programs that differ only in the bits that they read of each weight need the same registers.
-    They have one entry, which has the name of the program that reads 8 bits.
+    Programs that differ only in the bits that they read of each weight, such as ``step`` and
+    ``step.4``, need the same registers. They have one entry in the result, such as ``step``.
     """
     return {name.partition(".")[0]: routine.call for name, routine in programs.items()}
 
@@ -187,13 +188,12 @@ def first_fit(
     """Return ``make(choices)`` for the first choices with which a model fits, or None if none fit.
 
     Choices are the compiler's settings for one attempt. ``series`` is a list of lists of choices,
-    which are tried in order. If choices do not fit, ``make`` raises :class:`FitError`.
+    which are tried in order. If a model does not fit, ``make(choices)`` raises :class:`FitError`.
 
-    Choices are skipped in two cases:
+    Choices are not tried if they are smaller (``is_smaller``) than any of these choices:
 
-    - They are smaller (``is_smaller``) than earlier choices of the same list, which raised an error
-      for which ``ends(choices, error)`` is true.
-    - They are smaller than any of ``known``, choices that did not fit in earlier searches.
+    - ``known``: choices that did not fit in earlier searches;
+    - earlier choices of the same list for whose error ``ends(choices, error)`` is true.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -237,9 +237,9 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``words`` is the number of words of all programs or, if ``least`` is true, a lower bound that
-    omits the SET instructions of loops. If the lower bound is too large, other sizes of loads
-    cannot make the programs fit, so the error's ``hopeless`` is true. ``tensor_bytes`` is the
+    ``words`` is the number of words of all programs. If ``least`` is true, it is only a lower
+    bound, without the SET instructions of loops. If even the lower bound is too large, the programs
+    cannot fit with any sizes of loads, so the error's ``hopeless`` is true. ``tensor_bytes`` is the
     smallest scratchpad that the error may propose.
     """
     config = memory.config

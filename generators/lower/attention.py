@@ -39,7 +39,7 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
 class Rows:
     """Query rows of one product: rows of one head, or one row of each of several heads.
 
-    Several heads in one product share their keys.
+    If the rows are of several heads, these heads share their keys.
     """
 
     head: int
@@ -68,7 +68,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Softmax:
-    """A softmax instruction, with the rows of scores that it processes, of one or more heads."""
+    """A softmax instruction, and the rows of scores that it processes.
+
+    The rows may belong to several heads.
+    """
 
     rows: Sequence[Rows]
     flags: tuple[str, ...] = ()
@@ -77,7 +80,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Step:
-    """The order of the instructions that compute the probabilities of some heads."""
+    """Order of the instructions that compute the scores and probabilities of one or more heads."""
 
     order: Sequence[Rows | Softmax | Callable[[], None]]
     """Rows whose scores are multiplied, softmaxes of these scores, and functions that add other
@@ -88,10 +91,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Attended:
-    """Location of the keys, or of the values, of all key heads.
+    """Location of an attention's keys, or of its values, for all key heads.
 
-    They are rows in the scratchpad, or are in weight slots (each stores one weight tile in the
-    array).
+    The keys or values are rows in the scratchpad, or are in weight slots (each stores one weight
+    tile in the array).
     """
 
     name: str

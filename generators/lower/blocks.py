@@ -130,10 +130,10 @@ class Blocks:
         return Ref(self._name(block_row, block_column), offset)
 
     def view(self, row: int, column: int) -> View:
-        """Return the address and row stride of a matrix whose first element is the given element.
+        """Return the address and row stride of a matrix that is a part of the tensor.
 
-        The given row and column are indices in the tensor. The matrix must stay inside the block
-        that contains the element.
+        ``row`` and ``column`` are the position of the matrix's first element in the tensor. The
+        matrix must stay inside the block that contains this element.
         """
         return View(self.place(row, column), self.stride(column))
 
@@ -178,9 +178,9 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return a tensor's division into blocks of columns of at most ``most`` bytes.
 
     A tensor of at most ``most`` bytes is one block. A larger tensor is cut into the fewest equal
-    blocks. ``units`` are numbers of columns, in order of preference. The width of a block is a
-    multiple of the first unit whose columns have at most ``most`` bytes. If the columns of every
-    unit have more bytes, a block is as wide as the last unit.
+    blocks. The width of a block is a multiple of a unit (a number of columns). ``units`` are the
+    possible units, in order of preference: the first one whose columns have at most ``most`` bytes
+    is used. If no unit is so small, each block is as wide as the last unit.
     """
     step = tensor.columns
     if tensor.bytes > most:

@@ -85,7 +85,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Way:
-    """Choice of the memories for a decoder's data, and of the most prompt tokens in a run."""
+    """The memories of a decoder's data, and the largest number of prompt tokens in a run."""
 
     rows: int
     """Most tokens of a chunk."""

@@ -29,8 +29,9 @@ SOURCE_ROW = WORDS_PLACE - 1
 
 @dataclass(frozen=True)
 class Cuts:
-    """Division of a decoder's operations into parts.
+    """Division of a decoder's operations into parts that are computed one after another.
 
+    For example, at most :attr:`head_tiles` tile columns of the output head are multiplied at once.
     The division affects the cycles of a run, but not its results.
     """
 
@@ -95,9 +96,11 @@ class Cuts:
 
 
 def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
-    """Return the division of a decoder's operations into parts.
+    """Return the division of a decoder's operations into parts that are computed one after another.
 
-    A step of the decoder processes one token of each of ``texts`` texts.
+    The division depends on the sizes of decoder and machine, and on the memories of the data
+    (``way``). It also depends on ``texts``: a run processes one token of each of this number of
+    texts.
     """
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

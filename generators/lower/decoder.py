@@ -44,13 +44,15 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Add instructions that load or copy the cosines and sines of a run's rotary positions.
+        """Add instructions that provide the cosines and sines for rotations by rotary positions.
 
-        - If the scratchpad does not keep the cosines and sines of all positions, those of the run
-          are loaded from external memory. The loads are before the first layer, so that all layers
-          have the same instructions and can be iterations of a loop.
-        - If it keeps them, and if the run has several texts or some layers do not rotate, those of
-          the run are copied to other rows, which the layers read.
+        A table has a row of cosines and sines for each position.
+
+        - If the scratchpad does not keep this table, the required rows are loaded from external
+          memory. The loads are before the first layer, so that all layers have the same
+          instructions and can be iterations of a loop.
+        - If the scratchpad keeps the table, and the run has several texts or some layers do not
+          rotate, the rows of the run are copied. The layers read the copies.
         - In all other cases, nothing is added.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
@@ -63,13 +65,13 @@ class Layers(Instructions):
     ) -> None:
         """Add the instruction that looks up a token's embedding.
 
-        ``word`` is the number of the register with the byte offset of the token's row in the
+        The content of register number ``word`` is the byte offset of the token's row in the
         vocabulary's table. The embedding is written to row ``row`` of the tensor that begins at
         address ``first``.
 
-        If the model has learned positions, the instruction also adds the embedding of the token's
-        position. ``place`` is the number of the register with the byte offset of a row in the table
-        of positions. The token's row is ``behind`` rows after this row.
+        If the model has learned positions, the instruction also adds a row of the table of
+        positions. The content of register number ``place`` is the byte offset of a row of this
+        table. The row that is added is ``behind`` rows after it.
 
         If the tables do not stay in the scratchpad, the method first adds loads of the two rows.
         """
@@ -139,7 +141,7 @@ class Layers(Instructions):
         self._nodes += repeat(bodies, 1)
 
     def lower_rowwise(self, step: Step) -> None:
-        """Add the instructions of norms or conversions of the residual stream."""
+        """Add the instructions of a step's norms and conversions of the residual stream."""
         for op in (step.op, *step.behind):
             self.norm(op)
 

@@ -52,10 +52,11 @@ def compile_model(
     """Return a compiled encoder: calibrated, quantized, and lowered to a program.
 
     ``calibration_inputs`` is a list of inputs, or one array of inputs. The compiler searches for
-    the fastest tiling, unless ``options.search`` is false. ``progress`` is called with the number
-    of steps done and the number of all steps. A step is first the calibration with one input, and
-    later the quantization of one operation. If the model is too large, a step is the compilation
-    for a larger configuration.
+    the fastest tiling, unless ``options.search`` is false.
+
+    ``progress`` is called with the number of steps done and the number of all steps. A step is the
+    calibration with one input, or the quantization of one operation. If the model is too large, a
+    step is the compilation for a larger configuration.
 
     Raises :class:`InputError` if the model cannot run on the configuration, and
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message names

@@ -81,11 +81,11 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs, and the runs whose predicted cycles the search compares.
+    """Return an encoder's programs, and the runs with which the search compares programs.
 
-    A run is one execution of a program. If ``layers`` is given, the programs have only that number
-    of layers. In this case there are no programs that read only some bit planes of nested weights
-    (8-bit weights stored as bit planes).
+    A run is one execution of a program. The search compares the predicted cycles of these runs. If
+    ``layers`` is given, the programs have only that number of layers. In this case there are no
+    programs that read only some bit planes of nested weights (8-bit weights stored as bit planes).
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

@@ -37,10 +37,10 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def paired(config: Config, decoder: Decoder) -> Config:
-    """Return a configuration whose weight slots pack two elements of keys or values in a byte.
+    """Return a configuration whose weight slots store two elements of keys or values in a byte.
 
     A weight slot is storage in the array for one weight tile. The configuration is returned
-    unchanged if the decoder's keys and values have 8 bits or are not in weight slots, or if slots
+    unchanged in three cases: keys and values have 8 bits, they are not in weight slots, or slots
     are packed already.
     """
     resident = config.array.weight_depth > RING_SLOTS

@@ -40,11 +40,11 @@ class Heads:
         return aligned(self.layout.spans[part].columns, self.config)
 
     def steps(self, heads: Sequence[int]) -> tuple[Steps, Steps]:
-        """Return two lists of functions, for the probabilities and for the contexts of each step.
+        """Return two lists of functions, which make the instructions of probabilities and contexts.
 
-        A step is the rows of one or more ``heads`` whose scores one softmax takes. A context is the
-        sum of values weighted by probabilities. If a run has several sequences, the steps of a
-        sequence (all heads) precede the steps of the next sequence.
+        A context is the sum of values weighted by probabilities. Both lists have one function for
+        each step. A step is one softmax, whose rows belong to one or more of ``heads``. If a run
+        has several sequences, all steps of a sequence precede the steps of the next sequence.
         """
         m, size = self.layout.m, self.layout.together
         units = [(head, *part) for head in heads for part in self.layout.spans]
@@ -68,9 +68,9 @@ class Heads:
         """Yield the instructions that compute the scores of a step's rows, and their softmaxes.
 
         A product reads adjacent rows, so keys or values that are not adjacent are copied first.
-        Before a softmax, the values of this step and the keys of the next step (``following``) are
-        copied. If ``begins`` is true, no earlier step has copied this step's keys, so the first
-        instructions copy them.
+        Before a softmax, the values of this step and the keys of the next step are copied.
+        ``following`` are the query rows of the next step. If ``begins`` is true, no earlier step
+        has copied this step's keys, so the first instructions copy them.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)

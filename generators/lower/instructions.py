@@ -252,9 +252,9 @@ def preload(
     A weight slot is storage in the array for one weight tile. The weights at ``source`` have ``k``
     rows and ``n`` columns, and ``slot`` is the first slot.
 
-    If ``flags`` contains ``append``, only some rows of the slots are replaced, from row ``line``
-    on. If it also contains ``b_transpose``, only some columns are replaced, from column ``line``
-    on. Without ``append``, ``line`` has no effect.
+    If ``flags`` contains ``append``, only some rows of the slots are replaced, beginning with row
+    ``line``. If ``flags`` contains both ``append`` and ``b_transpose``, only some columns are
+    replaced, beginning with column ``line``. Without ``append``, ``line`` has no effect.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)

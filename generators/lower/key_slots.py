@@ -38,11 +38,11 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return a list of the first column of each head's queries, in a row of queries and zeros.
+    """Return a list of the first column of each head's queries, in a row with all heads' queries.
 
     The list ends with one more number: the number of columns of the row. A weight slot contains the
     keys of ``key_heads`` heads, one head below the other. Before the queries of a head, the row has
-    a zero for each slot row above the head's keys.
+    a zero for each slot row above the head's keys, so that other heads' keys have no effect.
 
     If ``spaced`` is true, all heads have ``key_heads * key_dim`` columns, and the queries are the
     last ``key_dim`` of these. Otherwise a head has its zeros and ``key_dim`` columns of queries.
@@ -59,12 +59,12 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns with queries, in a row of queries and zeros.
+    """Return the indices of the tile columns that contain queries, in a row of queries and zeros.
 
-    The row has zeros if a weight slot (storage for one weight tile) holds the keys of several
-    heads. Tile columns of zeros then precede each head's queries, unless the head's keys are first
-    in the slot. The result is empty if the row has no zeros, or if requantization skips them
-    (``spaced``).
+    A tile column is as wide as the array (``cols``). If a weight slot (storage for one weight tile)
+    holds the keys of ``key_heads`` heads, tile columns of zeros may precede a head's queries
+    (:func:`query_starts`). The result is empty if there are no such zeros. It is also empty if
+    ``spaced`` is true, because requantization skips the zeros.
     """
     if key_heads == 1 or spaced:
         return []
@@ -74,11 +74,11 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for a row of tile columns of queries and of zeros.
+    """Return requantization parameters for a row that has tile columns of queries and of zeros.
 
-    ``rescale`` has the parameters of only the tile columns of queries, and ``places`` has the
-    indices of these tile columns in the row. Tile columns of zeros get parameters that map zero to
-    zero.
+    A tile column has ``cols`` columns. ``rescale`` has the parameters of the tile columns of
+    queries, whose indices in the row are ``places``. In the result, tile columns of zeros have
+    parameters that map zero to zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []
@@ -90,7 +90,7 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Divide tile columns into runs of equal distance; yield (first, count, distance) of each run.
+    """Divide tile columns into runs with equal distances; yield (first, count, distance) of each.
 
     ``places`` are the indices of the tile columns, in ascending order. ``first`` is the position in
     ``places`` of a run's first tile column, and ``count`` is the run's number of tile columns.

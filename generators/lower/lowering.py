@@ -72,14 +72,15 @@ class Lowering(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that a run processes, of ``count`` rows of a tensor.
+        """Return the number of rows that a run processes, of ``count`` rows from row ``first`` on.
 
-        If both of these conditions are true, the host writes this number to a register before each
-        run, and the result is the register:
+        The tensor has ``total`` rows. If all of these conditions are true, the host writes the
+        number to a register before each run, and the result is the register:
 
-        - The model accepts shorter inputs, and the tensor has one row for each token.
-        - The rows are the whole sequence, or a register is free and the program has no loops over
-          heads or parts of a product.
+        - The model accepts shorter inputs.
+        - The tensor has one row for each token of the sequence.
+        - The rows are all rows of the tensor, or a register is free and the program has no loops
+          over heads or parts of a product.
 
         Otherwise the result is ``count``, even if some rows are after the input's last token.
         """

@@ -90,7 +90,7 @@ class Plan:
         """Return whether each byte of the weight slots for an attention's values holds two numbers.
 
         A weight slot is storage in the array for one weight tile. The result is True if keys and
-        values have fewer than 8 bits. It is False for the source text of an encoder-decoder.
+        values have fewer than 8 bits, unless they are those of an encoder-decoder's source text.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -102,7 +102,7 @@ class Plan:
 
     @functools.cached_property
     def contexts(self) -> frozenset[str]:
-        """Names of the attentions' result tensors."""
+        """Names of the tensors that are results of attentions, before the output projections."""
         ops = (op for graph in self.graphs for op in graph.ops)
         return frozenset(op.target.name for op in ops if isinstance(op, Attention))
 
@@ -114,11 +114,12 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Parts of the output head's tile columns, for plans that stream requantization parameters.
+        """Parts of the output head's tile columns, a list of (first tile column, count).
 
-        A tile column is as wide as the array. Each part is (first tile column, count). One
-        iteration of a loop computes :data:`STAGES` successive parts of equal size. The remaining
-        parts follow the loop, and may have another size.
+        The output head computes the scores of the vocabulary. A tile column is as wide as the
+        array. Only plans that stream requantization parameters use these parts. One iteration of a
+        loop computes :data:`STAGES` successive parts of equal size. The remaining parts follow the
+        loop, and may have another size.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -190,7 +191,7 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers: all layers of a group rotate queries and keys, or none.
+        """Groups of successive layers that all rotate queries and keys, or that all do not rotate.
 
         Each group is (first layer, True if its layers rotate, number of layers). If all layers
         rotate, or if positions are not rotary, the list is empty.
@@ -218,10 +219,10 @@ class Plan:
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Divide the tile columns of a key or value projection ``op`` into parts, [(first, end)].
 
-        A tile column is as wide as the array. If the cache stores the inputs of attention, each run
-        computes the keys and values of all tokens, part by part. The sums of a part need at most
-        half of the accumulators, unless the part is a single unit. A unit is one tile column or,
-        for rotated keys, the fewest tile columns with whole heads.
+        A tile column is as wide as the array. The parts are used if the cache stores the inputs of
+        attention: each run computes the keys and values of all tokens, one part after another. The
+        sums of a part need at most half of the accumulators, unless the part is a single unit. A
+        unit is one tile column or, for rotated keys, the fewest tile columns with whole heads.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns

@@ -42,11 +42,11 @@ class Product:
     """Kind of the buffers that streamed weights are loaded into."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the product's part in tile columns ``first`` to ``end`` - 1, or None if empty.
+        """Return the part of the product that computes the tile columns ``first`` to ``end`` - 1.
 
-        A tile column is as wide as the array. Weights in slots are split between tile columns.
-        Weights in memory are never split: all of them are in the part if their first tile column is
-        in the range, otherwise none.
+        A tile column is as wide as the array. For weights in slots, the part has only these tile
+        columns. Weights in memory are never split: the part is the whole product if its first tile
+        column is in the range, otherwise None.
         """
         if not self.k_tiles:
             tile = self.held.tile
@@ -123,19 +123,19 @@ class Matrix:
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the index that tile column ``tile`` of the layer has in a requantized row.
+        """Return the position of the layer's tile column ``tile`` in a row of the result.
 
-        A tile column is as wide as the array. The row may also have tile columns of zeros, which
-        select one of several heads' keys in a weight slot. The index counts them as well.
+        A tile column is as wide as the array. The position counts all tile columns of the row, also
+        those of zeros (zeros select one of several heads' keys in a weight slot).
         """
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns (first, count) in a range of a requantized row.
+        """Return the layer's tile columns, (first, count), in a range of a requantized row.
 
-        A tile column is as wide as the array. The range is ``count`` tile columns from ``first``
-        on. Some of these may be zeros, which select one of several heads' keys in a weight slot.
-        The layer does not compute zeros, so the result does not count them.
+        A tile column is as wide as the array. The range is ``count`` tile columns of the row, from
+        tile column ``first`` on. Some of these may be zeros, which select one of several heads'
+        keys in a weight slot. The layer does not compute zeros, so the result does not count them.
         """
         if not self.places:
             return first, count
@@ -145,10 +145,10 @@ class Matrix:
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of the layer's tile columns into runs that are computed separately.
 
-        A tile column is as wide as the array, and the range is ``count`` tile columns from
-        ``first`` on. In the accumulators, tile columns of zeros may be between them (zeros select
-        one of several heads' keys in a weight slot). In a run, the layer's tile columns are at
-        equal distances.
+        A tile column is as wide as the array. The range is ``count`` tile columns of the layer,
+        from ``first`` on. In the accumulators, tile columns of zeros may be between the layer's
+        tile columns (zeros select one of several heads' keys in a weight slot). In a run, the
+        layer's tile columns are at equal distances.
 
         Yields ((first, count), index, distance) of each run:
 
@@ -194,9 +194,9 @@ class Room:
         """Store the rows ``rows`` of a layer's weights, and return the products that read them.
 
         The result is two lists of :class:`Product`. The first list has the products with these
-        rows. The second list is for a low-rank correction, which adds the product of two
-        narrow matrices to the weights. It has the products with the row ranges ``thin`` (default:
-        none) of the second of these matrices.
+        rows. The second list is for a low-rank correction: two thin matrices, whose product is
+        added to the weights. It has the products with the second of these matrices, for each range
+        of its rows in ``thin`` (default: none).
 
         Nested weights are stored as bit planes, one after another. The rows ``thin`` are stored
         after the first plane.

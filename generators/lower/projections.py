@@ -74,20 +74,20 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> list[Part]:
-        """Ranges of rows (first, count) that separate instructions multiply and requantize.
+        """Ranges of rows, [(first, count)]; each range has separate products and requantizations.
 
         Usually all rows are one range. If a run processes one token of each of several texts, it
-        has one row for each text. The plan then decides whether each row is a range.
+        has one row for each text. The plan decides whether each of these rows is a range.
         """
         separate = self.texts > 1 and self.plan.cuts.apart
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first accumulator row of the sums named ``name``, the same for each call.
+        """Return the first accumulator row of the sums ``name``, which is the same for each call.
 
-        Sums of attention may share rows with sums of the MLP or of the output head, which are
-        written later. The first product of a low-rank correction does not share rows with its
-        layer.
+        The first call reserves ``rows`` rows for them. Sums of attention may share rows with sums
+        of the MLP or of the output head, which are written later. The first product of a low-rank
+        correction does not share rows with its layer.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
@@ -115,8 +115,9 @@ class Instructions(Rules):
     def take(self) -> list[Node]:
         """Return the instructions that were added since the previous call of this method.
 
-        Later instructions use no words that earlier ones have loaded to the parameter memory. They
-        load their requantization words again, from word 0 of this memory on.
+        Words that these instructions have loaded to the parameter memory are not used by
+        instructions that are added later. Those load their requantization words again, from word 0
+        of the memory on.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
@@ -223,11 +224,11 @@ class Instructions(Rules):
         self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, of ``count`` rows.
+        """Return the number of rows that a run processes, of ``count`` rows of a tensor.
 
-        If ``count`` is less than the most rows of a run, the result is ``count``. Otherwise it is
-        the number of all rows of the run, usually a register that the host writes before each run.
-        ``first`` and ``total`` have no effect here.
+        If ``count`` is less than the largest number of rows of a run, the result is ``count``.
+        Otherwise it is the number of all rows of the run, usually a register that the host writes
+        before each run. ``first`` and ``total`` have no effect.
         """
         return count if count < self.rows else self.m
 
@@ -291,7 +292,7 @@ class Instructions(Rules):
         on the chip, their rows may be divided into ranges. Each range has a partial product, which
         reads only some input columns. Partial products that an earlier call has added are omitted.
 
-        Streamed weights have only the whole product, which is added if ``columns`` is all columns.
+        Streamed weights have a single product, which is added only if ``columns`` is all columns.
         ``rows`` (first, count) restricts the product to some rows.
         """
         rows = rows or self.whole

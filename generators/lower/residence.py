@@ -175,7 +175,7 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def slot(self, register: Register, first: int = 0) -> int | Given:
-        """Return an operand for the place in weight slots to which a run's first token is appended.
+        """Return the operand with the position in weight slots where a run's first token is stored.
 
         The operand is ``first`` plus the content of a register. ``register`` is the register of the
         first text; the operand reads the corresponding register of text number :attr:`text`.
@@ -185,8 +185,8 @@ class Kept:
         - For ``Register.KEY_LINE``, it is the column of the token's key in its slot.
         - For ``Register.VALUE_LINE``, it is the row of the token's value in its slot.
 
-        The result is the constant ``first`` if runs append no tokens, because they compute all keys
-        and values again or read those of a source text.
+        The result is the constant ``first`` if runs store no tokens in slots, because they compute
+        all keys and values again or read those of a source text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first

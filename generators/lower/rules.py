@@ -79,10 +79,11 @@ class Rules(ABC):
         return True
 
     def walk(self, ops: Sequence[Op], name: str = "") -> None:
-        """Lower a section's operations by the rules of their types.
+        """Add the instructions of ``ops``, the operations of one section of a model.
 
-        They are lowered in steps. A :class:`Step` is an operation with the rowwise operations after
-        it (such as norms). The labels of the steps begin with the section's ``name``.
+        The operations are lowered in steps. A :class:`Step` is an operation with the rowwise
+        operations after it (such as norms). The labels of the steps begin with the section's
+        ``name``.
         """
         rules = self.rules()
         for step in steps(ops, self.fits, name):
@@ -91,7 +92,10 @@ class Rules(ABC):
             rules[type(step.op)](step)
 
     def rules(self) -> dict[type[Op], Callable[[Step], None]]:
-        """Return the functions that lower steps, by the type of a step's first operation."""
+        """Return the functions that add the instructions of a step.
+
+        The result is a dictionary from the type of the step's first operation to the function.
+        """
         return {
             Attention: self.lower_attention,
             Convert: self.lower_rowwise,
@@ -125,7 +129,7 @@ class Rules(ABC):
         return self.accumulators.take(rows)
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Load ranges of requantization words, and return each range's parameter-memory address.
+        """Load ranges of requantization words, and return their addresses in the parameter memory.
 
         A range in ``wanted`` is (words of a layer, index of the first word, number of words). If
         the number of words is 0, the range ends at the layer's last word. Load instructions are
@@ -225,7 +229,8 @@ class Rules(ABC):
         of an activation, the columns of a head for a rotation, or the zero point of a gate's rows.
 
         If the layer reads rows of a deferred norm, the DRAIN multiplies each row by a stored
-        factor. The number of the first row's factor is the row's number, but ``factor`` for row 0.
+        factor. Its first row uses the factor that has the row's number; if this is row 0, it uses
+        factor number ``factor`` instead.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -328,7 +333,7 @@ class Rules(ABC):
     def defines(self, target: View, *, anew: bool = True) -> str:
         """Return the name of a view's buffer if a write may destroy its old content, otherwise "".
 
-        A write may destroy the old content under three conditions:
+        A write may destroy the old content if all of these conditions are true:
 
         - It is the first write of an operation to the buffer.
         - No instruction reads the old content any more (``anew``).

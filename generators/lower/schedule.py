@@ -109,15 +109,15 @@ def first_plans(
 ) -> tuple[list[list[Choices]], ...]:
     """Return the plans (:class:`Choices`) that are tried first for a program.
 
-    The result is four lists of series. A series is a list of plans that differ only in the sizes
-    of loads and blocks, usually with the largest sizes first.
+    The result is four lists. Each list has series, which are lists of plans that differ only in the
+    sizes of loads and blocks, usually with the largest sizes first.
 
-    - Plans that keep all tensors in the scratchpad.
-    - The same plans with half of the bytes for loads in loops over the parts of a product: loads do
-      not run beside products (``piped`` is false).
-    - Plans that load the input again for each part of a product. The list is empty if the input is
-      not divided into blocks of columns.
-    - Plans that move blocks to external memory when the scratchpad has no room.
+    - List 0: plans that keep all tensors in the scratchpad.
+    - List 1: the same plans with one buffer instead of two for the loads of a loop over a product's
+      parts. So these loads do not run beside products (``piped`` is false).
+    - List 2: plans that load the input again for each part of a product. The list is empty if the
+      input is not divided into blocks of columns.
+    - List 3: plans that move blocks to external memory when the scratchpad has no room.
 
     If ``sparse`` is true, weights may be stored as sparse matrices.
     """

@@ -74,9 +74,9 @@ class Search:
 
         - The tensors alone exceed the scratchpad, and :attr:`patient` is false. If it is true,
           smaller loads are tried anyway.
-        - The program has too many words, and no loops over a product's parts load the input again
-          (``reloads``). It has too many even without moves of blocks to external memory
-          (``spills``).
+        - The program has too many words, even without moves of blocks to external memory
+          (``spills``). Plans with loops over a product's parts that load the input again
+          (``reloads``) are an exception: smaller loads are tried.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts

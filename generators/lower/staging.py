@@ -22,7 +22,7 @@ OPENING = "opening"
 
 @dataclass
 class Stage:
-    """The items of a program: its instructions, with loads of constants that precede them.
+    """Collects a program's items: groups of instructions, each with the loads of its constants.
 
     A load copies a piece of external memory, for example some weights, to a scratchpad buffer.
     Pieces of some kinds (weights, requantization parameters, matrices of low-rank corrections) use

@@ -20,7 +20,7 @@ from celosia.generators.program.image import Piece
 
 
 def text_entries(plan: Plan) -> dict[str, Routine]:
-    """Return the programs of a plan by entry point, each with the registers that it reads."""
+    """Return a dictionary from entry point to program and the registers that it reads."""
     rows, source = plan.way.rows, plan.decoder.source
     tables = {name: table.stride for name, table in plan.rows_tables.items()}
     place = Value(Index.POSITION, tables.get("places", 0))

@@ -36,10 +36,10 @@ def steps(
 ) -> Iterator[Step]:
     """Yield the steps of a section: each is an operation and the rowwise operations after it.
 
-    A rowwise operation belongs to the step of the previous operation under two conditions. The
-    results of the rowwise operation and of the step's first operation have equally many rows, and
-    ``fits`` returns True. The arguments of ``fits`` are the step's first operation and the list of
-    the step's rowwise operations, including the new one. ``name`` is the name of the section.
+    A rowwise operation belongs to the step of the previous operation if two conditions are true:
+    its result has as many rows as that of the step's first operation, and ``fits`` returns True.
+    The arguments of ``fits`` are the step's first operation and the list of the step's rowwise
+    operations, including the new one. ``name`` is the name of the section.
     """
     place = 0
     while place < len(ops):
@@ -58,8 +58,8 @@ def steps(
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
     """Return a model's operations in sections: before the layers, each layer, after the layers.
 
-    In the model each section except the first begins with a norm of the residual stream. In the
-    result this norm is at the end of the previous section.
+    In the model, each section except the first begins with a norm of the residual stream. The
+    function moves this norm to the end of the previous section.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]

@@ -58,8 +58,8 @@ def cuts(
     has more than ``size`` bytes, a part is some rows of one tile column.
 
     ``bounds`` are ascending indices of tile columns, from 0 to the number of tile columns. A part
-    does not extend across a bound. The parts between two bounds, or all parts without ``bounds``,
-    have about equal sizes.
+    does not extend across a bound. Parts between two neighbouring bounds have about equal sizes.
+    Without ``bounds``, all parts have about equal sizes.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -187,8 +187,9 @@ def stored_parts(
 ) -> Iterator[tuple[Held, Bytes]]:
     """Yield (part, its bytes in external memory) for each stored part of a layer's weights.
 
-    Usually these are the dense parts ``held`` of the range ``whole``, which omit tiles of zeros.
-    The only part is all of ``whole``, coded as a sparse matrix, under three conditions:
+    Usually the parts are the dense parts ``held`` of the range ``whole``, which omit tiles of
+    zeros. If all of these conditions are true, the only part is ``whole``, coded as a sparse
+    matrix:
 
     - the zero-skip unit supports the matrix;
     - the sparse matrix is not larger than the dense parts;

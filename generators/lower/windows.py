@@ -50,8 +50,8 @@ class Span:
 def most_rows(op: Attention, config: Config, most: int) -> int:
     """Return the number of query rows whose attention is computed together, at most ``most``.
 
-    In windowed attention, the number is also at most twice the array's rows. If there are global
-    tokens, the number is also at most the window plus 2.
+    In windowed attention, the number is also at most twice the array's rows. If windowed attention
+    has global tokens, the number is also at most the window plus 2.
     """
     if not op.window:
         return most
