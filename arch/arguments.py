@@ -29,10 +29,10 @@ _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def kinds_of(annotation: Any) -> tuple[type, ...]:
-    """Return the classes of a parameter's annotation: a tuple such as (int, str).
+    """Return the classes that a parameter's annotation allows: a tuple such as (int, str).
 
-    The tuple is empty if there is no annotation, or if a member of the union is not a class, such
-    as ``Any`` or a protocol.
+    The tuple is empty if there is no annotation, or if one of the annotation's types is not a
+    class. ``Any`` and protocols do not count as classes.
     """
     parts = get_args(annotation) if isinstance(annotation, UnionType) else (annotation,)
     kinds = tuple(get_origin(part) or part for part in parts)

@@ -30,7 +30,7 @@ class Datapath:
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from a scratchpad request for a line of a weight tile to the line's arrival."""
+        """Cycles from a scratchpad request for a row or column of a weight tile to its arrival."""
         return self.sram_latency + self.stages
 
     @property
@@ -40,15 +40,15 @@ class Datapath:
 
     @property
     def acc_corrected(self) -> bool:
-        """True if sums pass one more register between the accumulators' block RAM and their adders.
+        """True if there is an additional register between the accumulators' block RAM and adders.
 
-        The register is needed to correct flipped bits of the sums.
+        The register belongs to the circuit that corrects flipped bits of stored sums.
         """
         return self.control.registered and self.protected("accumulators") == "correct"
 
     @property
     def acc_settle(self) -> int:
-        """Cycles that must pass between the last sum of an accumulator row and a read of it."""
+        """Fewest cycles from the last addition to an accumulator row to a read of this row."""
         return 3 + self.stages + self.acc_corrected
 
     @property

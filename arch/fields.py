@@ -87,7 +87,7 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def sum_width(self) -> int:
-        """Width of a signed sum of ``accumulators.longest_sum`` products without overflow (bits).
+        """Width that a signed sum of ``accumulators.longest_sum`` products needs (bits).
 
         The factors of the products are operands minus their zero points.
         """
@@ -129,5 +129,8 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def word_bytes(self) -> int:
-        """Size of the requantization parameters of all lanes, in whole scratchpad lines (bytes)."""
+        """Size of the requantization parameters of all lanes, rounded up to whole lines (bytes).
+
+        A line has ``line_bytes`` bytes.
+        """
         return self.param_lines * self.line_bytes

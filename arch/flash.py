@@ -84,9 +84,9 @@ class FlashChip:
     def at(self, clock: float) -> FlashTiming:
         """Return the chip's timing in cycles of the machine's clock.
 
-        ``clock`` is the frequency of the machine's clock (Hz). A period of the chip's clock is long
-        enough for a clock edge to reach the chip and for the chip's data bit to return to the
-        machine. Raises :class:`InputError` if ``clock`` is not above 0.
+        ``clock`` is the frequency of the machine's clock (Hz). A period of the chip's clock
+        includes the delays of the clock edge to the chip, and of the data bit back to the machine.
+        Raises :class:`InputError` if ``clock`` is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")

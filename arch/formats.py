@@ -2,8 +2,8 @@
 
 A matrix of codes [k, n] is stored as rows of n bytes; byte j of each row belongs to column j. The
 codes of a column fill its bytes without gaps: the first code is in the highest bits of the byte in
-row 0. In the ternary format, a byte b holds five codes: the five most significant base-3 digits of
-the fraction b / 256. The first code is the most significant digit.
+row 0. In the ternary format, a byte b holds five codes: the first five digits of the fraction
+b / 256 in base 3.
 
 A column may be divided into groups of ``weight_group`` codes that share a scale. Each group begins
 in a new row. A row of unsigned 8-bit scales, one for each column, precedes the group's codes. See
@@ -145,8 +145,8 @@ FORMATS = {
 NESTED = "nested"
 """Name of INT8 weights whose bit planes are stored separately: equation (20)."""
 PLANES = {2: "high2", 4: "mid2", 8: "int4"}
-"""Format of each bit plane of nested weights, by the bits that are known after reading it
-(bits)."""
+"""Format of each bit plane of nested weights. A key is the number of upper bits of a weight that
+are known after the plane is read (bits)."""
 
 MOST_FORMATS = 7
 """Most formats of one machine: an instruction selects one by three flags."""

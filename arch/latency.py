@@ -71,7 +71,7 @@ def queue_latency(depth: int) -> int:
 def requests_latency(stages: int) -> int:
     """Return the cycles from an engine's scratchpad read request to the arrival of its data.
 
-    The scratchpad grants the request in its first cycle.
+    The result assumes that the scratchpad accepts the request at once.
     """
     return 2 + 2 * stages
 
@@ -123,9 +123,10 @@ def requantizer_latency(*, registered: bool) -> int:
 
 
 def intake_latency(config: VectorSizes) -> int:
-    """Return the cycles in which the vector engine requantizes sums to INT16 elements.
+    """Return the cycles that the vector engine takes to requantize a beat to INT16 elements.
 
-    The sums are read from the accumulators, and the elements are the input of a softmax or a norm.
+    A beat is the group of sums that the engine reads from the accumulators in one cycle. The
+    elements are the input of a softmax or a norm.
     """
     registered = config.control.registered
     return requantizer_latency(registered=registered) + 2 * registered
@@ -160,11 +161,11 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
 
 def softmax_beat_cycles(*, deferred: bool) -> int:
-    """Return the cycles that each beat of a row after the first adds to the softmax's latency.
+    """Return the cycles that each further beat of a row adds to the softmax unit's latency.
 
-    A beat is the group of scores that arrive in one cycle. The latency is counted from the row's
-    last beat of scores to the row's last result. If ``deferred`` is false, results are
-    probabilities. If ``deferred`` is true, results are exponentials.
+    A beat is the group of scores that arrive in one cycle. :func:`softmax_latency` is the latency
+    for a row of one beat. The latency is counted from the row's last scores to its last result. If
+    ``deferred`` is false, results are probabilities, otherwise exponentials.
     """
     return 1 if deferred else 2
 
@@ -181,10 +182,10 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of a multiplier's operand for ``width`` bits of an 8-bit weight (bits).
+    """Return the width of a multiplier's signed operand for ``width`` bits of a weight (bits).
 
-    If ``width`` is less than 8, the result is ``width + 1``: the operand has an additional sign
-    bit, because most parts of a weight are unsigned.
+    A weight has 8 bits. If ``width`` is less than 8, the multiplier gets a part of the weight. Most
+    parts are unsigned, so the operand has an additional sign bit: the result is ``width + 1``.
     """
     return width + (width < OPERAND_BITS)
 
@@ -207,10 +208,10 @@ def row_width(config: MatrixSizes) -> int:
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
     """Return whether two products ``a * b[0]`` and ``a * b[1]`` overlap in a multiplier's output.
 
-    The multiplier's second operand is ``b[0] + (b[1] << shift)``. If ``shift`` is the width of
-    ``a * b[0]``, the products do not overlap. If the operand would be wider than ``factor_width``
-    bits with this shift, a smaller shift is used, and the products overlap. ``a`` has ``width``
-    bits, and each ``b[i]`` has ``b_width`` bits.
+    One hardware multiplier computes both products: it multiplies ``a`` by ``b[0] + (b[1] <<
+    shift)``. ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits. If ``shift`` is the
+    width of ``a * b[0]``, the products do not overlap. If the second operand is then wider than
+    ``factor_width`` bits, a smaller shift is used, and the products overlap.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 

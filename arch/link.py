@@ -120,7 +120,7 @@ def fingerprint(config: Config) -> int:
     - it has an empty configuration name, and a clock of 50 MHz;
     - it has older fields in place of the newer fields that replaced them
       (``celosia.arch.choices``);
-    - it lacks some later fields unless they change the circuit;
+    - it has some later fields only if their values change the circuit;
     - it lacks the fields of a microcoded machine that have a fixed value.
     """
     left_out = {"requantizer"}

@@ -21,9 +21,10 @@ class MatrixSizes(Datapath):
     def low_rows(self) -> int:
         """Number of rows at the end of a weight slot that hold the lower four bits of key elements.
 
-        A weight slot is the array's storage for one tile of weights or attention keys. In a packed
-        KV cache, a slot has the upper four bits of all key elements. Its last rows have the lower
-        four bits of each key's first elements. Without a packed KV cache the number is 0.
+        A weight slot is the array's storage for one tile of weights or attention keys. With a
+        packed KV cache (4-bit keys and values), a slot has the upper four bits of all key elements.
+        Its last ``low_rows`` rows have the lower four bits of the first ``low_rows`` elements of
+        each key. Without a packed KV cache the number is 0.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -115,8 +116,9 @@ class MatrixSizes(Datapath):
         """Number of a weight slot's first rows that can hold the upper four bits of key elements.
 
         A weight slot is the array's storage for one tile of weights or attention keys; each row is
-        for one key element. The limit applies only if the last rows of the slot hold the lower
-        four bits of some elements (:attr:`low_rows`). The number is a power of two.
+        for one key element. If the slot's last rows hold lower four bits (:attr:`low_rows`), only
+        the first ``high_rows`` rows can hold upper four bits. Otherwise all rows can. The number
+        is a power of two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 

@@ -50,8 +50,8 @@ def code_columns(width: int, level: str) -> list[int]:
     ones, at least three. The decoder can therefore distinguish a wrong data bit, a wrong check bit
     and two wrong bits.
 
-    All check bits cover about the same number of data bits, because the check bit that covers the
-    most data bits determines the depth of the logic.
+    The masks are chosen so that all check bits cover about the same number of data bits. The
+    largest of these numbers determines the depth of the logic.
     """
     if level == "detect":
         return [1] * width

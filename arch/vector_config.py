@@ -47,11 +47,11 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Limit of the parameter words that SOFTMAX and NORM can use, from word 0 on; 0: no limit.
+        """Number of parameter words, from word 0 on, for sums that SOFTMAX and NORM read; 0: all.
 
-        A parameter word has the requantization parameters of all lanes. SOFTMAX and NORM use them
-        to requantize sums from accumulators. Without the record ``fused``, SOFTMAX and NORM cannot
-        read accumulators, and the value is 0, too.
+        SOFTMAX and NORM read the sums from accumulators, and requantize them with these words. A
+        parameter word has the requantization parameters of all lanes. Without the record ``fused``,
+        SOFTMAX and NORM cannot read accumulators, and the value is 0, too.
         """
         return self.fused.words if self.fused else 0
 

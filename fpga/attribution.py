@@ -23,7 +23,7 @@ class Units:
     """The module instances in a flattened netlist.
 
     ``kinds`` is a dictionary from an instance's path to the name of its module. In the Verilog,
-    this name begins with the top module's name as a prefix; ``kinds`` has it without the prefix.
+    names of modules begin with the top module's name; ``kinds`` has them without this prefix.
     """
 
     def __init__(self, netlist: Path, top: str):
@@ -61,10 +61,10 @@ def _plain(name: str) -> str:
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
     """Return a dictionary from the path of each instance to the path of its group in a report.
 
-    ``paths`` has, for each cell, the path of the instance that contains the cell. A group is a
-    large instance with all instances inside it. The ``limit`` instances with the most cells, cells
-    of inner instances included, are groups. An instance belongs to the innermost group that
-    contains it, or to "" if no group contains it.
+    ``paths`` has, for each cell, the path of the instance that contains the cell. A group is one of
+    the ``limit`` largest instances, with all instances inside it. The size of an instance is its
+    number of cells, including the cells of inner instances. An instance belongs to the innermost
+    group that contains the instance; the group's path is "" if there is none.
 
     An instance whose name ends in a number, such as ``column_3``, is never a group, nor is any
     instance inside it. All elements of an array are therefore in the same group.

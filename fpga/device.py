@@ -70,9 +70,9 @@ class Device(HostPort):
 
     ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. A request
     without a valid answer is sent again, up to ``RETRIES`` times. If the answer was absent or
-    incomplete, the timeout doubles, up to ``PATIENCE`` times ``answer_seconds``. Only for the first
-    request, the timeout is at most ``FIRST_SECONDS`` and does not double. If the first request has
-    no answer after ``FIRST_TRIES`` tries, the constructor raises :class:`RunError`.
+    incomplete, the timeout doubles, up to ``PATIENCE`` times ``answer_seconds``. The first request
+    has other limits: the timeout is at most ``FIRST_SECONDS`` and does not double. If this request
+    has no answer after ``FIRST_TRIES`` tries, the constructor raises :class:`RunError`.
 
     Raises :class:`RunError` if nothing answers, or if the board uses another version of the
     protocol than this program. The error is also raised if the board has another configuration than

@@ -170,9 +170,9 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
 
     ``clocks`` maps a clock's name to a dictionary with the target frequency ``constraint`` and the
     reached frequency ``achieved`` (MHz). The machine's clock is the clock with the target nearest
-    to ``mhz``. Because targets are rounded, several clocks can be nearest: differences of at most
-    0.1 % of ``mhz`` do not count. The result is the lowest reached frequency of the nearest clocks,
-    or infinity if ``clocks`` is empty.
+    to ``mhz``. Targets are rounded, so the function also considers clocks whose targets are at most
+    0.1 % of ``mhz`` farther away. The result is the lowest reached frequency of these clocks, or
+    infinity if ``clocks`` is empty.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

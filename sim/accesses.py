@@ -13,8 +13,8 @@ def check_accesses(step: Step, config: Config) -> None:
     """Raise :class:`ProgramError` if an instruction accesses memory cells that it must not access.
 
     The instruction is ``step``. The function refuses accesses past the end of a memory, scratchpad
-    rows that cross a bank, and rows at unaligned addresses. It also refuses to read the sums of two
-    tile columns from the same accumulator row, since the first read clears the row.
+    rows that cross a bank, and rows at unaligned addresses. It also refuses an instruction that
+    reads an accumulator row twice, because the first read clears the row.
     """
     reads, writes = regions(step, config)
     for kind, touched in (("reads", reads), ("writes", writes)):

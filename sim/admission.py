@@ -20,8 +20,7 @@ def check_step(step: Step, config: Config) -> None:
     - The configuration lacks a unit that the instruction needs.
     - The instruction accesses cells past the end of a memory, a scratchpad row that crosses a bank,
       or a row at an unaligned address.
-    - The instruction reads the sums of two tile columns from the same accumulator row, which the
-      first read clears.
+    - The instruction reads an accumulator row twice, although the first read clears the row.
 
     The check does not depend on earlier instructions.
     """

@@ -54,11 +54,11 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     [n, size]. Row i of ``first`` and row i of ``second`` share one exponent e, by equation (22) of
     ``docs/formats.md``. A word consists of three fields, from the lowest bits on:
 
-    - A byte with the mantissa of ``first`` in the low half and that of ``second`` in the high half.
-      In columns from ``size`` on, the byte is 0.
+    - A byte with a mantissa of ``first`` in its low half and a mantissa of ``second`` in its high
+      half. In columns from ``size`` on, the byte is 0.
     - ``scale_bits`` bits, all 0.
-    - ``above`` of the bits of e - 1. The word of column 0 has the lowest bits, the word of column 1
-      the next bits, and so on.
+    - ``above`` bits of the number e - 1. The word of column 0 has the lowest bits, the word of
+      column 1 the next bits, and so on.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -69,10 +69,10 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponent [...] of each row of ``words`` [..., cols], as :func:`both` returns them.
+    """Return the exponent [...] of each row of ``words`` [..., cols], a result of :func:`both`.
 
-    ``above`` is the number of exponent bits in a word, and ``scale_bits`` the number of bits
-    between them and the word's low byte.
+    ``above`` is the number of exponent bits in a word. Between the exponent bits and the word's low
+    byte are ``scale_bits`` other bits.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

@@ -36,8 +36,8 @@ class Memories:
     which has one record. In external memory a unit is a word. ``units`` is a dictionary from the
     name of another memory to the number of cells in a unit (default 1).
 
-    Each row of a :class:`Region` must begin at the first cell of a unit. If two rows share a unit,
-    both therefore contain the unit's first cell, and the shared record shows no false hazard.
+    Each row of a :class:`Region` must begin at the first cell of a unit. Two rows in the same unit
+    therefore share at least this cell, so that one record for all cells shows no false hazard.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

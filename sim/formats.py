@@ -39,8 +39,8 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
     """Decode rows of bytes, as :func:`pack` returns them, to 8-bit operands [k, n].
 
-    If ``group`` is not 0, the operands of a column form groups of ``group`` operands. Each operand
-    is already multiplied by the scale of its group.
+    If ``group`` is not 0, every ``group`` consecutive operands of a column share a scale. The
+    result has the operands multiplied by their scale.
     """
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)

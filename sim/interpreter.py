@@ -67,8 +67,8 @@ class Interpreter(MatrixSteps, VectorSteps):
     def start(self, pc: int = 0) -> Report:
         """Run the program from word address ``pc`` to HALT, and return a :class:`Report`.
 
-        Raises :class:`ProgramError` if a step cannot run on the configuration or reads accumulators
-        that no product has filled.
+        Raises :class:`ProgramError` if an instruction cannot run on the configuration, or reads
+        accumulators that no product has filled.
         """
         self._signatures = []
         self._macs = 0

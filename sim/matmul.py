@@ -23,7 +23,7 @@ def multiply(a: Ints, b: Ints, a_zero: int = 0, b_zero: int = 0) -> Ints:
 
 
 def parts_of_wide(x: Ints) -> tuple[Ints, Ints]:
-    """Return INT16 split into (high, low): ``x = 256 * high + low``, ``low`` from -128 to 127."""
+    """Return INT16 numbers as (high, low): ``x = 256 * high + low``, ``low`` from -128 to 127."""
     high = (x + WIDE_UNIT // 2) >> 8
     return high, x - WIDE_UNIT * high
 
@@ -182,12 +182,12 @@ def append(
     - If ``transpose`` is false, row j of b is written to row ``line + j`` of the matrix, and n may
       be at most cols.
 
-    Columns and rows are counted from the first one in ``slot`` through the next slots. The rest of
-    a written column or row is filled with zeros.
+    Columns and rows of the matrix are counted from 0, the first one in slot ``slot``, through the
+    next slots. The rest of a written column or row is filled with zeros.
 
     ``lower`` [count, n], allowed only with ``transpose``, has the lower bits of the first ``count``
-    elements of each column of b. Column j of ``lower``, in reverse order, is written to the last
-    ``count`` elements that the slots have for column ``line + j``.
+    elements of each column of b. Column j of ``lower`` is written in reverse order to the end of
+    column ``line + j``: the last ``count`` elements of the column in the slots.
     """
     _, rows, cols = slots.shape
     if transpose:

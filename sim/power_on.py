@@ -24,7 +24,7 @@ BUSY, ERROR = 1, 2
 
 @dataclass(frozen=True)
 class PoweredOn:
-    """Result of a power-on: the bytes sent on the serial line, and the reason for a rejection."""
+    """Result of a power-on: text on the serial line, and the reason if the image did not end."""
 
     text: bytes
     """Bytes sent on the serial line."""
@@ -39,7 +39,9 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run a flash's power-on image; return its serial text and, if rejected, the reason.
+    """Run the power-on image in a flash; return the text that the board sends on the serial line.
+
+    The result also has the reason if the image is rejected or its run is stopped.
 
     ``image`` is the content of the flash from the image's first byte on. The machine can read only
     the first ``size`` bytes of ``image``. ``configuration`` is the fingerprint (a hash) of the
