@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from celosia.arch.arguments import checked
 from celosia.arch.errors import InputError
+from celosia.generators.frontend.named_inputs import as_array
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import PACKAGES, load_source
 from celosia.generators.frontend.text_sources import (
@@ -180,7 +181,7 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
     rows = []
     for entry in several(name, inputs):
         text = isinstance(entry, str) and tokenizer is not None
-        tokens = np.asarray(tokenizer.encode(entry) if text else entry)
+        tokens = as_array(name, tokenizer.encode(entry) if text else entry)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:
             raise InputError(
                 f"An input of model {name} must be a text or token numbers [n], not an array "

@@ -15,6 +15,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.support.writing import write_files
 from celosia.exporting import files
 from celosia.generators.export.folder import outdated
+from celosia.generators.frontend.named_inputs import as_array
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.tokenizer import TokenizerLike
@@ -161,7 +162,7 @@ class Program(Shown):
             )
         prepared: Sequence[Any] = []
         if model is None:
-            rows = [np.asarray(matrix, np.float64) for matrix in inputs]
+            rows = [as_array(self.name, each).astype(float) for each in several(self.name, inputs)]
         else:
             prepared = model.prepared(inputs)
             rows = [model.source.rows(values) for values in prepared]

@@ -93,6 +93,8 @@ def test_an_encoder(digits: celosia.Program, tmp_path: Path) -> None:
     np.testing.assert_array_equal(whole.outputs, run.outputs)
     with pytest.raises(celosia.InputError, match="was opened from a folder, without its float mod"):
         opened.compare(rows)
+    with pytest.raises(celosia.InputError, match="must be real numbers, not complex128"):
+        opened.run([1j * rows[0]])
 
 
 def test_a_decoder(tales: celosia.Program, tmp_path: Path) -> None:
@@ -173,7 +175,14 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
             lambda p: celosia.compile(p.model, kv_bit=4),
             "Unknown option 'kv_bit'; did you mean kv_bits",
         ),
-        (lambda p: p.run(np.full((1, 16, 4), np.nan)), "of model digits must hold finite numbers"),
+        (lambda p: p.run(np.full((1, 16, 4), np.nan)), "digits must be finite numbers, but one is"),
+        (lambda p: p.model.floats([[[np.inf] * 4] * 16]), "but one is inf; replace it, as numpy"),
+        (lambda p: p.run(np.ma.masked_less(np.eye(16, 4)[None], 1)), "digits has masked numbers"),
+        (lambda p: p.model.floats([[[1, 2], [3]]]), "digits is no array: setting an array element"),
+        (
+            lambda p: celosia.load("tales").floats([np.ma.masked_less([1, 2], 2)]),
+            "tales has masked",
+        ),
         (lambda p: celosia.compile("digits"), "model must be one of celosia.load, not 'digits'"),
         (lambda p: celosia.compile(p.model, "small"), "must be one of celosia.config, not 'small'"),
         (lambda p: celosia.compile(p.model, group="a"), "group must be an integer, not 'a'"),

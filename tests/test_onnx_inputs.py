@@ -223,7 +223,10 @@ def test_files_that_do_not_fit_several_inputs(message, tmp_path) -> None:
 
 
 def test_integers_that_are_floats_and_damaged_files(tmp_path, monkeypatch) -> None:
-    source, path = load_onnx(write(tmp_path / "model.onnx", "candidates")), tmp_path / "x.npz"
+    source, path = load_onnx(write(tmp_path / "model.onnx", "table")), tmp_path / "x.npz"
+    with pytest.raises(library.InputError, match="model must be real numbers, not complex128"):
+        source.prepare({"x": X[0], "table": ROWS[0] + 1j})
+    source = load_onnx(write(tmp_path / "model.onnx", "candidates"))
     arrays = {"x": np.zeros((1, 4), int), "length": np.zeros((1, 1), int)}
     np.savez(path, **arrays, table=np.zeros((1, 5)))
     with pytest.raises(ValueError, match="Input table must be integers, not float64"):

@@ -86,8 +86,8 @@ class NamedInputs:
                     f"Model {model} takes arrays of {listed} by name, as numpy.savez writes them, "
                     "not one array"
                 )
-            return np.asarray(values), {}
-        arrays = {name: np.asarray(array) for name, array in values.items()}
+            return as_array(model, values), {}
+        arrays = {name: as_array(model, array) for name, array in values.items()}
         kinds = dict(self.masks)
         wrong = sorted(arrays.keys() - kinds.keys() ^ {*names})
         if wrong:
@@ -111,6 +111,25 @@ class NamedInputs:
         if not self.others:
             return first
         return {self.first: first} | {other.name: other.random(rng) for other in self.others}
+
+
+def as_array(model: str, values: object) -> Array:
+    """Return an input of the model named ``model`` as an array of real numbers.
+
+    Raises :class:`InputError` if the input is no such array, or if some of its numbers are masked.
+    """
+    try:
+        array = np.asarray(values)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"An input of model {model} is no array: {error}") from error
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"Inputs of model {model} must be real numbers, not {array.dtype}")
+    if type(values) is not np.ndarray and np.ma.is_masked(np.ma.asarray(values)):
+        raise InputError(
+            f"An input of model {model} has masked numbers, which would be used as numbers; "
+            "replace them, as inputs.filled(0) does"
+        )
+    return array
 
 
 def _length(name: str, kind: str, values: Array, most: int) -> int:

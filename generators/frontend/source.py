@@ -110,10 +110,17 @@ class Source:
         These steps are in the field ``before``. ``values`` is the sample: an array, or a dictionary
         from each input's name to its array. If the model has more than one input, the result is a
         :class:`Prepared`. Raises :class:`InputError` if an array does not have the shape that the
-        model requires.
+        model requires, or has a number that is not finite.
         """
         first, others = self.named.parts(self.description.name, values)
         self.check(first[None])
+        for array in (first, *others.values()):
+            wrong = array[~np.isfinite(array)]
+            if wrong.size:
+                raise InputError(
+                    f"Inputs of model {self.description.name} must be finite numbers, but one is "
+                    f"{wrong[0]}; replace it, as numpy.nan_to_num does"
+                )
         prepared = apply(self.before, first, others)
         if not others:
             return prepared
@@ -124,13 +131,9 @@ class Source:
     def check(self, inputs: Array) -> None:
         """Raise :class:`InputError` if inputs [count, ...] do not fit the model.
 
-        No host step has been applied to the inputs yet. They do not fit if their shape is wrong, if
-        they are no real numbers, or if one of their tokens is the model's padding token.
+        No host step has been applied to the inputs yet. They do not fit if their shape is wrong, or
+        if one of their tokens is the model's padding token.
         """
-        if inputs.dtype.kind not in "biuf":
-            raise InputError(
-                f"Inputs of model {self.description.name} must be real numbers, not {inputs.dtype}"
-            )
         numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():
             raise InputError(
