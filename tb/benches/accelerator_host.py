@@ -31,11 +31,13 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 class Events:
     """Counts each engine's busy cycles, waits and completed commands at the trace port ``events``.
 
-    Benches compare these counts with the circuit's counters.
+    Benches compare these counts with the circuit's counters. ``busy``, ``waits`` and ``done`` list
+    the busy cycles, the cycles of waiting for tokens, and the completed commands of each engine.
 
     ``words`` lists the instruction words that the sequencer has sent to the engines' queues since
-    the last :meth:`clear`. Each item is a dictionary: ``engine`` is the receiving engine, ``word``
-    the value. ``first`` and ``last`` are 1 for the first and the last word of an instruction.
+    the last :meth:`clear`. Each item is a dictionary. Its key ``engine`` has the receiving engine,
+    and ``word`` the value. ``first`` is 1 for the first word of an instruction, and ``last`` is 1
+    for the last word.
     """
 
     def __init__(self, dut: Any):
@@ -273,7 +275,8 @@ def words_of(steps: Sequence[Step], words: Sequence[int]) -> list[dict[str, Any]
     """Return all words that the sequencer must send to the engines' queues in a run.
 
     ``words`` is the program; ``steps`` are the instructions that the golden machine has executed.
-    The result is a list of dictionaries with the same keys as those in :class:`Events`.
+    The result is a list of dictionaries in the form of :class:`Events`: ``engine``, ``word``,
+    ``first`` and ``last``.
     """
     sent_words = []
     for step in steps:

@@ -137,9 +137,11 @@ class Runs:
         """Run a random short program on accelerator and golden machine, and compare the results.
 
         ``golden`` is the golden machine, by default a new one. :meth:`run` lists the compared
-        results. If the configuration has counters, VECTOR_READ must equal the number of lines that
-        PARAMS instructions read. The matrix, vector and load engines must each have busy cycles
-        without a stall. Return the accelerator's counters, a dictionary from name to value.
+        results. If the configuration has counters, VECTOR_READ must equal the number of scratchpad
+        lines that the program's PARAMS instructions read. The matrix, vector and load engines must
+        each have busy cycles without a stall.
+
+        Return the accelerator's counters, a dictionary from name to value.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)

@@ -183,7 +183,10 @@ class Trials:
         await self.exact()
 
     async def abort_in_recovery(self) -> None:
-        """Abort a run, request a run during the recovery, and abort the requested run, too."""
+        """Abort a run, request another run during the recovery, and abort this request, too.
+
+        The accelerator must stop with the cause ABORTED.
+        """
         host = self.host
         await self.some(await self.begin())
         for value in (CONTROL_ABORT, CONTROL_START):
@@ -307,9 +310,10 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Write FORGET to CONTROL during a run, and let external memory drop its open requests.
+        """Drop all open requests of external memory during a run, and report this by bit FORGET.
 
-        The accelerator must stop with the cause ABORTED, without waiting for the dropped requests.
+        The host sets the bit FORGET of the register CONTROL. The accelerator must stop with the
+        cause ABORTED, without waiting for the dropped requests.
         """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)

@@ -85,9 +85,10 @@ class LongTrials(Trials):
 
         The command waits for a dependency token that no engine sends.
 
-        The configuration's field ``watchdog`` is a number of cycles. Counted from the start of the
-        run, STATUS must report the error after at least ``watchdog`` and at most ``2 * watchdog +
-        SLACK + shortest`` cycles. ``SLACK`` is a margin, ``shortest`` the fastest short run's time.
+        STATUS must report the error at least ``watchdog`` and at most ``2 * watchdog + SLACK +
+        shortest`` cycles after the start of the run. ``watchdog`` is a field of the configuration
+        (cycles). ``SLACK`` is a margin (cycles), and ``shortest`` is the number of cycles of the
+        fastest short run.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
@@ -104,9 +105,10 @@ class LongTrials(Trials):
         The first call stops the first channel in ``CHANNELS``, and each later call stops the next
         channel.
 
-        The configuration's field ``watchdog`` is a number of cycles. Counted from the stop, STATUS
-        must report the error after at least ``watchdog`` and at most ``2 * watchdog + SLACK +
-        shortest`` cycles. ``SLACK`` is a margin, ``shortest`` the fastest short run's time.
+        STATUS must report the error at least ``watchdog`` and at most ``2 * watchdog + SLACK +
+        shortest`` cycles after the channel stops. ``watchdog`` is a field of the configuration
+        (cycles). ``SLACK`` is a margin (cycles), and ``shortest`` is the number of cycles of the
+        fastest short run.
 
         In about half of the calls, the host requests a new run while the channel is stopped. The
         watchdog must then report SILENCE again.
@@ -167,9 +169,9 @@ class LongTrials(Trials):
     async def pause(self) -> None:
         """Pause the array longer than the counter SPAN_MATRIX can count, and check the counter.
 
-        SPAN_MATRIX counts the cycles from the array's first product to its last, but at most
-        2**PAUSE_WIDTH - 1 cycles of a pause. It must equal the number computed from the trace
-        port's events.
+        SPAN_MATRIX counts the cycles from the array's first product to its last. A pause between
+        two products counts as at most 2**PAUSE_WIDTH - 1 cycles. The counter must equal the number
+        of cycles computed from the trace port's events.
         """
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:

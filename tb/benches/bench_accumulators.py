@@ -1,14 +1,15 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against a NumPy array.
 
 Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
-``rate``, the probability in each cycle of an addition to a row, and also that of a drain of a row
-(a read that sets the row to zero). At first the bench sets all rows to zero through the port
-``scrub``. After half of the cycles, the bench sets a third of the rows to zero again through this
-port. At the end it drains all rows.
+``rate``, a probability. In each cycle, the bench adds values to a row with the probability
+``rate``. With the same probability it drains a row, that is, reads the row and sets it to zero.
 
-In every cycle the bench checks the drain port. If the bench requests a row, ``ready`` must be 1 if
-the memory can drain this row in this cycle, and 0 if not. The row's sums must appear in the
-expected cycle and be right.
+At first the bench sets all rows to zero through the port ``scrub``. After half of the cycles, it
+sets a third of the rows to zero again through this port. At the end it drains all rows.
+
+The bench checks the drain port in every cycle. While the bench requests a row, ``ready`` must be 1
+exactly in the cycles in which the memory can drain this row. The row's sums must be right, and must
+appear in the expected cycle.
 """
 
 from collections import deque

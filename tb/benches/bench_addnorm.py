@@ -132,9 +132,9 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 async def no_beat_waits(dut: Any) -> None:
     """If no stream stalls, the unit outputs its beats without pauses, one in each cycle.
 
-    A command of m rows with b beats each must take ``latency + b - 1 + m * b`` cycles. The rows
-    have one element, three beats, or the largest length. Nothing is checked if the bench has no
-    parameter ``latency``.
+    A command of m rows with b beats each must take ``latency + b - 1 + m * b`` cycles. The rows of
+    a command have one element, fill three beats, or have the unit's largest length. Nothing is
+    checked if the bench has no parameter ``latency``.
     """
     settings = parameters()
     lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")

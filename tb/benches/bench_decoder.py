@@ -1,9 +1,10 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
 Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
-of matrices; ``stall``, the probability in each cycle that the bench sends no input. The bench
-drives the port ``step``, which controls how each line is decoded. After each matrix the bench sends
-one line of INT8 weights, which the decoder must output unchanged.
+of matrices; ``stall``, the probability in each cycle that the bench sends no input. A matrix is
+stored as lines (rows of bytes). The bench drives the port ``step``, which controls how the decoder
+converts lines to rows of weights. After each matrix the bench sends one line of INT8 weights, which
+the decoder must output unchanged.
 """
 
 from typing import Any
@@ -22,7 +23,7 @@ from celosia.tb.machine.packing import pack as payload
 
 @cocotb.test()
 async def weights_are_exact(dut: Any) -> None:
-    """Every line of decoded weights equals the golden model's line."""
+    """Every row of decoded weights equals the golden model's row."""
     settings, generator = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])
     cols, layout = config.array.cols, step_layout(config.formats, config.weight_group)

@@ -208,9 +208,10 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
     First, each engine in turn has ``MAX_TOKENS`` commands in flight (sent, not completed). When
     such a command completes, it pushes a token to every engine.
 
-    Then each engine in turn gets ``MAX_TOKENS + 1`` commands. Each command consumes a token from
-    every other engine. Only the last command waits, until each other engine pushes one more token.
-    After the last command, the unit must be idle.
+    Then each engine in turn gets ``MAX_TOKENS + 1`` commands, and each of these commands consumes
+    a token from every other engine. The tokens suffice for all commands but the last. The last
+    command must wait until each other engine pushes one more token. After the last command, the
+    unit must be idle.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(

@@ -37,10 +37,11 @@ FACTOR_CYCLES = 60
 
 
 def shifted(factor: dict[str, int]) -> tuple[int, int]:
-    """Return a row factor as a pair (mantissa, right shift); ``factor`` has its fields.
+    """Return a row factor as a pair of integers: its mantissa and its right shift (bits).
 
-    A row factor is the number by which a later command scales a row. If the mantissa is 0, the
-    returned shift is 0, since the factor is 0 for every shift.
+    ``factor`` is a dictionary with the factor's fields ``mantissa`` and ``right``. A row factor is
+    the number by which a later command scales a row. If the mantissa is 0, the returned shift is 0,
+    since the factor is 0 for every shift.
     """
     return factor["mantissa"], factor["right"] if factor["mantissa"] else 0
 

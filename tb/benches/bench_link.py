@@ -116,7 +116,8 @@ class Line:
 def places(command: int, config: Config, identity: Identity) -> int:
     """Return the number of addresses that a command of the host link can use.
 
-    For commands on external memory, and for unknown commands, this is the memory's size in bytes.
+    The addresses are those of the words of HELLO's answer, of registers, of program words, or of
+    bytes of external memory. An unknown command counts as a command on external memory.
     """
     return {
         Command.HELLO: 5,
@@ -174,14 +175,15 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 
 def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
-    """Yield pairs (frame, status): a short request, and the value that STATUS has meanwhile.
+    """Yield pairs (frame, status): a short request, and the value of STATUS during the request.
 
     The requests are:
 
     - reads of registers at addresses with a single bit set;
-    - each command at the last address that it can use, at the next address, and during a run;
+    - each command at the last address that it can use, and at the address after this one;
+    - each command while STATUS is busy, as during a run;
     - unknown commands, which differ from a known command in one bit;
-    - STARTs whose tag equals the previous START's tag or differs from it in one bit;
+    - START commands whose tag equals the previous START's tag or differs from it in one bit;
     - writes with too long payloads.
     """
     for bit in range(32):
@@ -231,8 +233,9 @@ class Session:
     async def ask(self, frame: bytes, status: int, broken: int | None = None) -> None:
         """Send a request while STATUS is ``status``, and compare the link with the golden model.
 
-        The answer, the register writes and memory must be equal. The byte at the index ``broken``
-        has a wrong stop bit.
+        The answer, the register writes and the content of memory must equal those of the golden
+        model. If ``broken`` is not None, the byte of the request at this index has a wrong stop
+        bit.
         """
         line, golden, timeout = self._line, self._golden, self._settings["timeout"]
         line.registers.values[STATUS] = self._expected.values[STATUS] = status
@@ -349,7 +352,11 @@ async def a_pause_of_the_timeout_ends_a_request(dut: Any) -> None:
 
 @cocotb.test()
 async def a_long_answer_is_complete(dut: Any) -> None:
-    """The link answers a read of all registers, and a read of memory of each length in ``long``."""
+    """Answers to long reads have all their bytes.
+
+    The reads are one of all registers, and one of external memory for each length in the bench's
+    parameter ``long`` (bytes).
+    """
     settings, random = parameters(), rng()
     await start_clock(dut)
     memory = ExternalMemory(dut, Config.of(**settings["config"]), random, 0.0, 0)

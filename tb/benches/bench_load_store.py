@@ -139,11 +139,11 @@ class Machine:
             self.set(name + "__valid", 0)
 
     def open(self) -> bool:
-        """Return whether the modelled external memory can move a word in this cycle."""
+        """Return whether the modelled external memory can transfer a word in this cycle."""
         return self.next_word <= self.cycle and not self.timing.refreshing(self.cycle)
 
     def move(self) -> None:
-        """Record that the modelled external memory moves a word in this cycle."""
+        """Record that the modelled external memory transfers a word in this cycle."""
         self.words += 1
         self.quiet = 0
         self.next_word = self.cycle + self.timing.interval
@@ -197,8 +197,8 @@ def load_side(
     """Return the functions (drive, react) that model the memories of a load engine.
 
     ``expected`` is a queue of pairs (scratchpad address, bytes): the writes that the engine must
-    make, in order. ``react`` removes each write that the engine has made. For each command,
-    ``ends`` has the total number of writes up to the command's end.
+    make, in order. ``react`` removes each write that the engine has made. ``ends`` is a list with
+    one number for each command: the writes of this command and of all earlier commands.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -251,8 +251,9 @@ def store_side(
 ) -> tuple[Any, Any]:
     """Return the functions (drive, react) that model the memories of a store engine.
 
-    The arguments are as in :func:`load_side`. However, the writes in ``expected`` go to external
-    memory, and their addresses are addresses of external memory.
+    ``expected`` is a queue of pairs (address in external memory, bytes): the writes that the engine
+    must make, in order. ``react`` removes each write that the engine has made. ``ends`` is a list
+    with one number for each command: the writes of this command and of all earlier commands.
     """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()

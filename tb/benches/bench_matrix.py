@@ -3,7 +3,8 @@
 The parameters of the bench:
 
 - ``config``: the fields that differ from the preset ``small``;
-- ``products`` or ``random``: the list of the commands, or the number of random commands;
+- ``products``: the list of the commands, or, instead of it, ``random``: the number of random
+  commands;
 - ``stall``: the probability in each cycle that a scratchpad port pauses (the port ``b``, which
   reads weights, only before the first line of a tile);
 - ``alone``: if true, each command waits for the end of the previous command;

@@ -46,8 +46,9 @@ class Schedule:
 
     - The first line of a tile may be sent one cycle after the last vector that uses the old tile in
       the slot.
-    - A vector may be sent one cycle after the last line of its tile. If the lines are sent in
-      consecutive cycles, it may be sent one cycle after the first line.
+    - If the lines of a tile are sent in consecutive cycles, a vector that uses the tile may be sent
+      one cycle after the first line. Otherwise the vector may be sent one cycle after the last
+      line.
     - In a tree array, a line may be sent in any cycle in which no vector uses the line's slot.
     """
 

@@ -36,7 +36,7 @@ def _baud(divisor: float) -> int:
 async def bytes_are_received(dut: Any) -> None:
     """The receiver outputs the bytes that the golden model decodes, despite gaps and glitches.
 
-    Some bytes have a stop bit of 0; with these the receiver must set bit 8 of its output.
+    Some bytes have a stop bit of 0. With such a byte, the receiver must set bit 8 of its output.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]
@@ -88,9 +88,11 @@ async def _send(line: Any, data: bytes, bit: float) -> None:
 
 @cocotb.test()
 async def bytes_of_another_clock_are_received(dut: Any) -> None:
-    """The receiver accepts bytes at relative clock errors up to almost ``tolerance(divisor)``.
+    """The receiver receives bytes from senders whose bits are slightly too short or too long.
 
-    A sender's bits begin at a random time within a clock cycle.
+    The length of a bit differs from ``divisor`` cycles by less than the fraction
+    ``tolerance(divisor)`` (see :func:`celosia.hdl.link.uart.tolerance`). A sender's bits begin at
+    a random time within a clock cycle.
     """
     settings, random = parameters(), rng()
     divisor = settings["divisor"]

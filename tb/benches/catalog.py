@@ -33,15 +33,15 @@ class Bench:
     mutants: Mapping[str, Any] = field(default_factory=dict)
     """Parameters with other values when the bench searches for mutants."""
     config: Mapping[str, str] = field(default_factory=dict)
-    """Fields of the configuration, by the parameters that have their values."""
+    """For each parameter with the value of a field of the configuration, the field's name."""
     unit: Mapping[str, str] = field(default_factory=dict)
-    """Attributes of the component, by the parameters that have their values."""
+    """For each parameter with the value of a component's attribute, the attribute's name."""
     inner: Sequence[str] = ()
-    """Paths of submodules that have benches themselves, and get no mutants here."""
+    """Paths of submodules that are not mutated here, because they have separate benches."""
     fields: str = ""
-    """The configuration whose fields are the parameter ``config``: ``config``, ``tree`` for its
-    array as a tree, ``formats`` for one with weight formats; without it there is no such
-    parameter."""
+    """If not empty, the parameter ``config`` has all fields of the configuration. ``tree`` changes
+    the configuration's array to a tree, ``formats`` adds weight formats, and ``config`` changes
+    nothing."""
 
     def make(self, config: Config) -> tuple[Component, dict[str, Any]]:
         """Return the unit's component for a configuration, and the parameters of its bench.

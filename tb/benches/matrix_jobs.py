@@ -215,7 +215,8 @@ class Jobs:
         """Append a random MATMUL, or a random sequence of PRELOADs and MATMULs.
 
         The single MATMUL reads its weights from the scratchpad. In a sequence, the PRELOADs write
-        weights to slots, and the MATMULs use the weights in slots.
+        weights to weight slots (each stores one tile in the array), and the MATMULs use these
+        weights.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
@@ -260,9 +261,10 @@ class Jobs:
     def append_random(self, transpose: bool) -> None:
         """Append PRELOADs that add lines to weights in slots, and MATMULs that use these weights.
 
-        ``transpose`` is true if the first PRELOAD transposes its weights. If the configuration has
-        ``b_transpose`` (the array can transpose weights), each later PRELOAD transposes its weights
-        or not, at random. Otherwise no PRELOAD transposes them.
+        A slot stores one tile of weights in the array, and a line is a row or column of a tile.
+        ``transpose`` is true if the first PRELOAD transposes its weights. If the array can
+        transpose weights (configuration field ``b_transpose``), each later PRELOAD transposes its
+        weights or not, at random. Otherwise no PRELOAD transposes its weights.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS

@@ -97,11 +97,11 @@ def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
 def expected_moves(
     commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
-    """Return a pair (moves, ends): the words that commands move, and where each command ends.
+    """Return a pair (moves, ends): the words that commands copy, and where each command ends.
 
     ``moves`` is a queue of pairs (address in the written memory, bytes), one for each word; the
     last word of a row may have fewer bytes. ``ends`` is a list with one number for each command:
-    the number of words that this command and all earlier commands move. ``source`` is the content
+    the number of words that this command and all earlier commands copy. ``source`` is the content
     of the memory that is read: external memory if ``load`` is true, otherwise the scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()

@@ -19,8 +19,8 @@ class FlashModes:
 
     - ``asleep``: true if the chip is in power-down.
     - ``four_bytes``: true if the chip expects addresses of four bytes, false for three bytes.
-    - ``upper``: the fourth, highest byte of addresses of three bytes (for chips of more than 16
-      MB).
+    - ``upper``: bits 24 to 31 of the address if a command has an address of three bytes (for chips
+      of more than 16 MB).
     - ``continuous``: 2 or 4 if the chip expects an address without a command before it, on 2 or 4
       data lines; 0 if it expects a command.
     - ``commands``: the number of data lines for commands.

@@ -19,18 +19,21 @@ _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A recorded command of an engine: its instruction, and when it was sent, began and ended."""
+    """A recorded command of an engine: its instruction, and its times as cycles of the run.
+
+    The times are those at which the command was sent, could be accepted, began and ended.
+    """
 
     engine: Engine
     opcode: Opcode
     flags: frozenset[str]
     operands: Mapping[str, int]
     sent: int
-    """Cycle in which its last word entered the engine's queue."""
+    """Cycle in which the command's last word entered the engine's queue."""
     offered: int
-    """Cycle from which on the engine could accept it: it was next, and no token was lacking."""
+    """First cycle in which the engine could accept the command: no token was missing."""
     begin: int
-    """Cycle from which on it was the engine's oldest command: that of ``offered``, or later."""
+    """First cycle in which the command was the engine's oldest command; at least ``offered``."""
     end: int
     """Cycle after the command's last cycle."""
 
@@ -46,7 +49,7 @@ class Wait:
     lacking: frozenset[Engine]
     begin: int
     end: int
-    """Cycle after the last one."""
+    """Cycle after the last cycle of the wait."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,12 @@ class Recording:
 
     cycles: int
     window: int
-    """Cycles of a window; the last one may be shorter."""
+    """Number of cycles of a window; the last window may be shorter."""
     commands: list[Command] = field(default_factory=list)
-    """In program order."""
+    """The commands of all engines in program order."""
     waits: list[Wait] = field(default_factory=list)
     sums: dict[str, list[int]] = field(default_factory=dict)
-    """By the names of ``SUMS``, a number for each window."""
+    """For each name in ``SUMS``, a list with a count for each window."""
 
 
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:

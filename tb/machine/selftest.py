@@ -76,25 +76,27 @@ def selftest(
     determines all random numbers. After each step of the test, ``progress`` (if given) is called
     with the numbers of completed and of all steps.
 
-    For each optional functional unit of the machine, such as ``softmax``, there are ``programs``
-    programs. These programs use the unit, the units that it needs, and the ``core`` (the units of
-    every machine). ``programs`` further programs use only the core, and ``programs`` programs use
-    ``all`` units. A program fails if the two machines differ afterwards in external memory, the
-    scratchpad, the counter of multiply-accumulates (if present), or the result of argmax.
+    The random programs form groups of ``programs`` programs. There is one group for each optional
+    functional unit of the machine, such as ``softmax``. Its programs use the unit, the units that
+    this unit needs, and the ``core`` (the units of every machine). The programs of the group
+    ``core`` use only the core, and those of the group ``all`` use all units.
+
+    A program fails if the two machines differ afterwards in external memory, the scratchpad, the
+    counter of multiply-accumulates (if present), or the result of argmax.
 
     The results are a dictionary with these keys:
 
     - ``memory_bytes``: the argument ``memory_bytes``;
     - ``memory_mismatches``: the number of wrong bytes read from external memory;
     - ``register_mismatches``: the number of wrong reads of the registers ID and PC;
-    - ``units``: a dictionary from name to results; the names are the tested units, ``core`` and
-      ``all``;
+    - ``units``: a dictionary from a group's name (a unit, ``core`` or ``all``) to the group's
+      results;
     - ``instructions``: a dictionary from instruction name to the number of its executions;
     - ``untested``: a list of the names of instructions that never ran;
     - ``mismatches``: the sum of ``memory_mismatches``, ``register_mismatches`` and the number of
       failed programs.
 
-    The results of a unit are a dictionary with four keys. ``programs`` and ``failed`` are the
+    The results of a group are a dictionary with four keys. ``programs`` and ``failed`` are the
     numbers of programs and of failed programs. ``uses`` is the number of executed instructions that
     use the unit. ``result`` is ``fail`` if a program failed, ``untested`` if no program could use
     the unit, and ``pass`` in all other cases.

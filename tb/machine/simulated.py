@@ -34,11 +34,11 @@ class MemoryBehaviour(Enum):
     """Behaviours of a simulated external memory: it answers, does not answer, or reports errors."""
 
     ANSWERS = 0
-    """It follows its timing."""
+    """The memory answers all requests with its usual timing."""
     SILENT = 1
-    """It accepts and offers nothing."""
+    """The memory accepts no request or word, and offers no word or report."""
     FAILS = 2
-    """It reports an error at every word."""
+    """The memory reports an error at every word."""
 
 
 class SimulatedMachine(HostPort):

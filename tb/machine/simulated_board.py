@@ -51,7 +51,7 @@ class ModelledDdr3:
 
 
 class Top(Protocol):
-    """The top level of a simulated board: a ``celosia.fpga.top.BoardTop`` or a component of one."""
+    """The top level of a simulated board: a component such as ``celosia.fpga.top.BoardTop``."""
 
     config: Config
     clock: int
@@ -116,10 +116,10 @@ def build_board(top: Top, ddr3: ModelledDdr3 | None = None) -> Path:
 class SimulatedBoard:
     """A running simulation of a board's top level ``top``; ``port`` is the path of its serial port.
 
-    ``ddr3`` is the argument of :func:`build_board`. ``contents`` is a file with the initial content
-    of the board's SDRAM, PSRAM or DDR3 memory, and ``image`` is a file with the content of its
-    flash. The simulation ends when :meth:`close` is called, when a ``with`` block ends, or when
-    this Python process ends.
+    ``ddr3`` is the model of the board's DDR3 memory, None without such a memory. ``contents`` is a
+    file with the initial content of the board's SDRAM, PSRAM or DDR3 memory, and ``image`` is a
+    file with the content of the board's flash. The simulation ends when :meth:`close` is called,
+    when a ``with`` block ends, or when this Python process ends.
 
     Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
     start.

@@ -197,10 +197,10 @@ class Runtime:
     def lend(self, folder: Path, verilog: str) -> list[str]:
         """Copy the library from the cache to the folder of a build; return the options for make.
 
-        If the cache lacks the library, nothing is copied. ``verilog`` is the circuit's Verilog. The
-        returned options are for the C++ files outside the library. If the Verilog is short, these
-        files are compiled as one file, in half the processor time. If it is long, they are compiled
-        in parallel.
+        If the cache lacks the library, nothing is copied. With the returned options, ``make``
+        compiles the C++ files that are not in the library. If the circuit's Verilog ``verilog`` is
+        short, they are compiled as one file, in half the processor time. If it is long, they are
+        compiled in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -257,7 +257,7 @@ class Runtime:
     def keep(self, folder: Path) -> None:
         """Copy the library's files from a build's folder to the cache if the cache lacks them.
 
-        In any case, delete the build's intermediate files from ``folder``.
+        Then delete the build's intermediate files from ``folder``, also if nothing was copied.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -16,22 +16,22 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """Cost of an operation in a recorded run.
+    """Cost of an operation in a recorded run: cycles, products, and external memory traffic.
 
     An operation computes one tensor of the model, or one layer's attention.
     """
 
     name: str
     spans: tuple[Span, ...]
-    """Cycles spent on it; those of all operations are all cycles of the run."""
+    """Intervals of cycles spent on the operation. Each cycle of the run has one operation."""
     macs: int
-    """Useful products."""
+    """Number of useful products (those without padding)."""
     vectors: int
-    """Vectors of activations that the array accepts for them."""
+    """Number of activation vectors that enter the array for these products."""
     loaded: int
-    """External bytes read for it, at any time."""
+    """Number of bytes that are read from external memory for the operation, at any time."""
     stored: int
-    """External bytes written."""
+    """Number of bytes that the operation writes to external memory."""
 
     @property
     def cycles(self) -> int:
@@ -56,10 +56,12 @@ class Operation:
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
     """Return the costs of a recorded run's operations, in the order of their first cycles.
 
-    Each cycle is counted for one operation (:class:`Operation`). This is the operation of the
-    command in the matrix engine. If this engine is idle, it is the operation of the command in the
-    vector engine. If both are idle, it is the operation of the next command. After the last
-    command, it is the operation of this command.
+    Each cycle is counted for one operation (:class:`Operation`):
+
+    - If the matrix engine executes a command, the operation of this command is counted.
+    - If only the vector engine executes a command, the operation of this command is counted.
+    - If both engines are idle, the operation of their next command is counted. After the last
+      command, its operation is counted.
 
     ``places`` has one :class:`Place` for each recorded command: the tensor that the command helps
     to compute.

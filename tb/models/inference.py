@@ -34,14 +34,14 @@ class Run:
     """Measurements of one run of a machine, which computes one inference or a batch of them."""
 
     rows: int
-    """Rows of its input."""
+    """Number of rows of the run's input."""
     again: bool
-    """True if it found weights and parameters on the chip."""
+    """True if the run found weights and parameters on the chip, and did not load them."""
     cycles: int
     loaded: int
-    """External words that it read."""
+    """Number of words that the run read from external memory."""
     bits: int = OPERAND_BITS
-    """Bits of nested weights that it read."""
+    """Width (bits) at which the run read nested weights, which can be read at several widths."""
 
 
 @dataclass

@@ -62,8 +62,8 @@ def draw(
 def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
     """Return the indices of at most ``IMAGES`` images to show in the picture.
 
-    The last entries are the first four images with a wrong prediction, or all of these if there are
-    fewer. The entries before are other images, from the first one on.
+    The list ends with the first four images that have a wrong prediction, or with all such images
+    if there are fewer. It begins with other images, in order from the first image on.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

@@ -22,9 +22,9 @@ class Place:
     """The tensor that a command helps to compute, and the part (rows, columns, head) of it."""
 
     tensor: str
-    """The tensor that it writes, or the first that needs the data it moves; empty if unknown."""
+    """Name of the tensor that the command helps to compute; empty if unknown."""
     part: str = ""
-    """Its rows, columns and head that the command helps to compute; empty for a STORE."""
+    """The tensor's rows, columns and head that the command computes; empty for a STORE."""
 
     @property
     def operation(self) -> str:

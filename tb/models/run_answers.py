@@ -34,9 +34,9 @@ def run_answers(
     machine, as in :class:`celosia.tb.models.text_session.TextSession`. Each next token is the most
     likely token.
 
-    An answer ends with an end token, or at the last position. The answer to a prompt also ends as
-    soon as it has more characters than the right answer. If the tokenizer has no end token, it
-    ends as soon as it has as many characters as the right answer.
+    An answer ends with an end token, or at the model's last position. The answer to a prompt also
+    ends as soon as it has more characters than the right answer. If the tokenizer has no end token,
+    the answer to a prompt ends as soon as it has as many characters as the right answer.
 
     ``accuracy`` is the share of answers that equal the right answer. For answers to prompts, spaces
     at both ends are ignored. ``float_accuracy`` is the accuracy of the float model ``source``, or

@@ -33,18 +33,18 @@ class Files:
     """Paths of the files with a run's inputs, the inputs' labels, and the calibration inputs."""
 
     inputs: Path | None = None
-    """Inputs in the model's own form, for ``read_samples``, or texts, one in each line."""
+    """File of inputs: arrays that the model accepts, or texts with one text per line."""
     answers: Path | None = None
-    """Texts, each followed by a tab and its right class."""
+    """File of inputs with labels: each line has a text, a tab, and the text's right class."""
     calibration: Path | None = None
-    """Inputs for calibration; by default sentences that come with the package, or the inputs."""
+    """File of calibration inputs; by default sentences of the package, or the inputs."""
     labels: Path | None = None
-    """The right class of each input."""
+    """File of labels: the right class of each input."""
     random: int = 0
-    """Number of random inputs to run on, if no file is given."""
+    """Number of random inputs of the run if no file has inputs."""
 
     def given(self) -> bool:
-        """Return True if there is a file of inputs or answers, or random inputs are requested."""
+        """Return True if a file has inputs (with or without labels), or inputs are random."""
         return bool(self.inputs or self.answers or self.random)
 
     @property

@@ -207,13 +207,15 @@ def run_figures(
 ) -> dict[str, Any]:
     """Return the measurements of a session with one or more texts: a dictionary from name to value.
 
-    ``turns`` lists the measurements of the steps in which every text got a token. ``compared``
-    lists the measurements of runs whose tensors were compared with the golden machine's.
+    ``turns`` lists the measurements of the steps, that is, of the runs that process a token of
+    every text. ``compared`` lists the measurements of the runs whose tensors were compared with the
+    golden machine's.
 
-    In the result, ``where``, ``engines`` and ``counters`` are sums over these steps. ``macs`` and
-    ``external_bytes`` are the products and the transferred bytes of the last step. If the machine
-    has no counters or no clock, ``where`` and ``engines`` are empty. ``tensors`` is the number of
-    compared tensors, and ``mismatches`` is the number of tensors that differ.
+    In the result, ``where``, ``engines`` and ``counters`` are sums over all steps. ``macs`` and
+    ``external_bytes`` are the numbers of products and of transferred bytes in the last step. If the
+    machine has no counters or no clock, ``where`` and ``engines`` are empty. ``tensors`` is the
+    number of tensors compared in ``compared``, and ``mismatches`` is the number of these tensors
+    that differ.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

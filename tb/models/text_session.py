@@ -32,18 +32,18 @@ class Turn:
     """
 
     cycles: int = 0
-    """Clock cycles of all programs; 0 on a machine that has no clock."""
+    """Number of clock cycles of all runs; 0 on a machine that has no clock."""
     counters: Counter[str] = field(default_factory=Counter)
-    """The counters' sums, by the names of ``celosia.arch.registers``."""
+    """Sum of each counter; ``celosia.arch.registers`` has the counters' names."""
     mismatches: int = 0
-    """Tensors that differ from the golden machine's."""
+    """Number of tensors that differ from the golden machine's."""
     tensors: int = 0
-    """Tensors compared."""
+    """Number of tensors that were compared."""
     wrong: list[str] = field(default_factory=list)
-    """The names of those that differ."""
+    """Names of the tensors that differ."""
 
     def add(self, other: "Turn") -> None:
-        """Add the cycles, counters and compared tensors of another :class:`Turn` to these."""
+        """Add the measurements of ``other`` to those of this object."""
         self.cycles += other.cycles
         self.counters.update(other.counters)
         self.mismatches += other.mismatches

@@ -29,15 +29,16 @@ def bench_attention(
     """Measure the attention of an encoder layer with random weights on a simulated machine.
 
     ``seq`` is the number of tokens, and ``head_dim`` is the number of columns of a head. The result
-    is a dictionary. ``cycles`` counts the cycles in which the matrix engine computes scores or
-    context (the weighted sums of values), and the cycles in which only the vector engine works on
-    attention. A cycle in which both engines are idle is counted if the next command belongs to
-    attention.
-    ``ideal_cycles`` is the number of attention's multiplications divided by the number of array
-    elements.
+    is a dictionary from the names of measurements to values:
 
-    ``whole`` is a dictionary with the measurements of the whole model: ``cycles``,
-    ``predicted_cycles``, and ``where`` (see :attr:`celosia.sim.report.Report.where`).
+    - ``cycles``: the number of cycles spent on attention. In these cycles the matrix engine
+      computes scores or context (the weighted sums of values), or only the vector engine works on
+      attention. If both engines are idle, a cycle is counted if the next command belongs to
+      attention.
+    - ``ideal_cycles``: the number of attention's multiplications divided by the number of array
+      elements.
+    - ``whole``: a dictionary with the measurements of the whole model: ``cycles``,
+      ``predicted_cycles``, and ``where`` (see :attr:`celosia.sim.report.Report.where`).
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

@@ -169,8 +169,8 @@ class DirectedProgram:
     def wait_for_store(self, goal: Goal) -> None:
         """Add a STORE, and a matrix instruction that waits until the STORE has ended.
 
-        The matrix instruction is that of the coverage goal ``goal``. The wait changes no result. It
-        reaches the coverage points of the circuit that waits for a STORE's token.
+        The matrix instruction is that of the coverage goal ``goal``. It takes a dependency token
+        that the STORE sends at its end, and so covers the circuit that waits for this token.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

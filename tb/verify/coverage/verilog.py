@@ -1,7 +1,7 @@
 """Verilog of a component whose line and condition coverage is measured.
 
-Modules with equal circuits have equal keys (hashes). For a condition in the Verilog, the line of
-Python that created it can be looked up.
+Modules with equal circuits have equal keys (hashes). :meth:`CoveredVerilog.place` returns the line
+of Python that created a condition in the Verilog.
 """
 
 import os
@@ -89,11 +89,11 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return True if a coverage point is impossible: its condition never has the needed value.
+        """Return True if no simulation can reach a coverage point of a condition.
 
-        This is so if the design ties the condition to a constant, or if an enclosing block already
-        tests the same condition. ``line`` (line number) and ``comment`` are Verilator's description
-        of the point.
+        The point stands for one value of the condition. The condition never has this value if the
+        design ties the condition to a constant, or if an enclosing block tests the same condition.
+        ``line`` (line number) and ``comment`` are Verilator's description of the point.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

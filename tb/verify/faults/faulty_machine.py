@@ -26,7 +26,7 @@ class End(IntEnum):
     """Reasons for which the simulation of a run with a fault stops."""
 
     AS_BEFORE = 0
-    """In a state from which it continues as without the fault."""
+    """The state is one from which the run continues as without the fault."""
     ENDED = 1
     """STATUS is not busy."""
     GOES_ON = 2
@@ -58,7 +58,7 @@ class Ran:
 
     end: End
     cycles: int
-    """Cycles that were simulated."""
+    """Number of cycles that were simulated."""
     status: int
     corrected: int
 

@@ -67,7 +67,7 @@ class Site:
 
     @property
     def member(self) -> str:
-        """Name of the site's member in Verilator's C++ class."""
+        """Name of the member that stores the site's value in Verilator's C++ class."""
         return _member(self.path)
 
 
