@@ -121,7 +121,7 @@ class Banks:
     def run(self) -> dict[str, int]:
         """Move and exchange buffers between banks, and return a dictionary from buffer to address.
 
-        The result is the old addresses if no move and no exchange lowers the cost.
+        If no move and no exchange lowers the cost, the addresses do not change.
         """
         for _ in range(ROUNDS):
             # What suffers most comes first.

@@ -180,10 +180,10 @@ class Heads:
             step = step[len(own) :]
 
     def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Divide the columns of contexts into parts whose sums fit the accumulators at once.
+        """Divide a head's columns of contexts into parts whose sums fit the accumulators at once.
 
-        A context is the sum of values weighted by probabilities. Yields (first accumulator row,
-        (first column, number of columns)) of each part. The columns are those of one head.
+        A context is the sum of values weighted by probabilities. Yields for each part (first
+        accumulator row of the sums, (first column, number of columns)).
         """
         total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)

@@ -59,8 +59,8 @@ def plan(
     """Return the plan of a decoder: the addresses of all its data in the memories.
 
     A run processes ``texts`` texts, and a setup program loads at most ``memory_bytes`` bytes.
-    ``way`` names the memories of the data. If ``sparse`` is true, weights that each run reads from
-    external memory are stored as sparse matrices if this makes products faster.
+    ``way`` names the memories of the data. ``sparse`` allows sparse matrices for weights that each
+    run reads from external memory; they are used only for products that become faster.
 
     If only the weights or only the embedding's rows stay on the chip, there are separate memory
     images for setup and for runs. Raises :class:`InputError` if the data do not fit, or if a unit

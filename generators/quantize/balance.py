@@ -36,7 +36,7 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 
 
 def useful_range(function: Function, bounds: Range, step: float) -> Range:
-    """Return the part of a function's input range beyond which the output is almost constant.
+    """Return a function's input range without the ends at which the output is almost constant.
 
     Inputs outside of the returned range are clamped to it. This changes the output by at most the
     fraction :data:`TAIL` of ``step``, the output's scale.

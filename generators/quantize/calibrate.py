@@ -65,17 +65,17 @@ class Calibration:
     """The rules by which scales follow from these values."""
 
     def values(self, name: str) -> Floats:
-        """Return the values that a tensor's scale must represent.
+        """Return the values from which a tensor's scale is chosen.
 
-        If the policy searches scales over samples, these are the tensor's stored rows
-        [count, columns]. Otherwise they are the two ends of the tensor's range, [2].
+        If the policy searches scales over samples, these are the tensor's stored rows [count,
+        columns]. Otherwise they are the two ends of the tensor's range, [2].
         """
         if self.policy.searched:
             return self.rows[name]
         return np.array([self.ranges[name].low, self.ranges[name].high])
 
     def bounds(self, name: str) -> Range:
-        """Return the smallest and the largest of :meth:`values` as a range, which includes 0."""
+        """Return the range of the numbers of :meth:`values`, extended to include 0."""
         values = self.values(name)
         return Range(min(float(values.min()), 0.0), max(float(values.max()), 0.0))
 
@@ -93,8 +93,9 @@ class Calibrator:
     each token.
 
     A range excludes the fraction ``share`` of the tensor's numbers at its upper end, and the same
-    fraction at its lower end. If ``share`` is not 0, the calibrator stores the extreme numbers of
-    each tensor. Two upper bounds, which the caller must then set, determine how many:
+    fraction at its lower end. If ``share`` is not 0, the calibrator stores the largest and smallest
+    numbers of each tensor. In this case the caller must set two upper bounds, which determine how
+    many numbers are stored:
 
     - ``total``: the number of rows of all inputs together;
     - ``squares``: the sum of ``n**2`` over all inputs, where ``n`` is an input's number of rows.
@@ -126,8 +127,9 @@ class Calibrator:
 
         ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. If ``source`` is
         true, the encoder of an encoder-decoder evaluates ``inputs``; if false, its decoder does.
-        Any other model is evaluated as a whole. The caller adds the result to :attr:`rows`. Raises
-        :class:`InputError` if a tensor exceeds the range of 32-bit floats.
+        Any other model is evaluated as a whole. The method stores no rows: the caller adds the
+        result to :attr:`rows`. Raises :class:`InputError` if a tensor exceeds the range of 32-bit
+        floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -179,13 +181,13 @@ def calibrate(
     :func:`numpy.percentile`; then the range is extended to include 0.
 
     The result also has rows of the tensors ``wanted`` (names) or, if ``wanted`` is None, of all
-    tensors with a row for each token. In the second case, all inputs must have the same length, and
-    the field ``tokens`` of the result has the inputs with rows. ``progress`` is called with the
-    number of evaluated inputs and the number of all inputs.
+    tensors with a row for each token. If ``wanted`` is None, all inputs must have the same length,
+    and the field ``tokens`` of the result has the inputs whose rows are stored. ``progress`` is
+    called with the number of evaluated inputs and the number of all inputs.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
-    the model does not accept. The same error is raised unless the percentile is above 50 and at
-    most 100.
+    the model does not accept. The same error is raised if ``percentile`` is at most 50, or above
+    100.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")

@@ -1,4 +1,4 @@
-"""Quantization scales of queries, keys and values, separate for columns.
+"""Choice of the quantization scales of the columns of queries, keys and values.
 
 Keys and values may be stored with fewer than 8 bits.
 """
@@ -55,11 +55,13 @@ class KeySteps:
 class HeadSteps:
     """Chooses the scales of columns of queries, keys and values.
 
-    In ``options``, ``whole`` is the number of columns of each key head that are stored in 8 bits,
-    even if the others have fewer; ``block`` is the number of value columns that share an exponent.
-    ``balance`` is from 0 to 1; if it is 0, all columns of values have the same scale. Raises
-    :class:`InputError` if ``whole`` exceeds the columns of a key head, or if the number of value
-    columns is not a multiple of ``block``.
+    - ``options.whole`` is the number of columns of each key head that are stored in 8 bits, even if
+      the other columns have fewer bits.
+    - ``options.block`` is the number of value columns that share an exponent.
+    - ``balance`` is from 0 to 1; if it is 0, all columns of values have the same scale.
+
+    Raises :class:`InputError` if ``whole`` exceeds the columns of a key head, or if the number of
+    value columns is not a multiple of ``block``.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class HeadSteps:
         self._keys: dict[str, KeySteps] = {}
 
     def projected(self, tensor: Tensor, *, wide: bool) -> Tensor:
-        """Return a copy of ``tensor``, queries or keys of attention, with a scale for each column.
+        """Return a copy of ``tensor`` (attention's queries or keys) with a scale for each column.
 
         A tensor whose name ends in ``_sums`` is the input of a rotary embedding; it becomes INT16.
         Any other tensor is an operand of the scores' product; it becomes INT16 if ``wide`` is true.
@@ -126,10 +128,10 @@ class HeadSteps:
         return replace(tensor, gains=gains, picks=picks)
 
     def value(self, tensor: Tensor) -> Tensor:
-        """Return a copy of ``tensor``, the values of attention, with scales and offsets of columns.
+        """Return a copy of ``tensor`` (attention's values) with a scale and offset for each column.
 
-        The offsets are 0 if the option ``deferred`` is set: norms then leave rows unscaled, and the
-        next product multiplies each row by its normalization factor.
+        The offsets are 0 if the option ``deferred`` is set. With this option, norms leave rows
+        unscaled, and the next product multiplies each row by its normalization factor.
         """
         values = self.calibration.values(tensor.name)
         together = 1 if self.balance else tensor.columns

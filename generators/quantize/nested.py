@@ -22,10 +22,12 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
     """Return INT8 weights [k, n] and the scale of each output [n] for real weights [n, k].
 
     A program may read only the upper bits of these weights. So the upper four bits of all weights
-    are chosen first, as if the lower four bits had their mean value. Then the lower four bits are
-    chosen. In both steps the rounding error of a weight is compensated in the weights of later
-    inputs. ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales.
-    Weights that are INT8 already (:func:`is_nested`) do not change.
+    are chosen first, while the lower four bits are in the middle of their range (8 of 0 to 15).
+    Then the lower four bits are chosen. In both steps the rounding error of a weight is compensated
+    in the weights of later inputs.
+
+    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Weights
+    that are INT8 already (:func:`is_nested`) do not change.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):

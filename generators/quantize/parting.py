@@ -72,8 +72,9 @@ class Parting:
 
         The text is empty if all of these conditions are met:
 
-        - the cosine similarity is at least :data:`LEAST_COSINE`;
-        - the relative error is at most :data:`MOST_ERROR`;
+        - the mean cosine similarity of the two models' output rows is at least
+          :data:`LEAST_COSINE`;
+        - the relative error of the output is at most :data:`MOST_ERROR`;
         - for a classifier or decoder, both models have the largest output in the same column, in at
           least the share :data:`LEAST_AGREEMENT` of rows.
         """
@@ -97,7 +98,7 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return a dictionary from the names of fields to their values, for a report.
+        """Return the errors as a dictionary from field name to value, for a report.
 
         The entry ``warning`` is the text of :attr:`warning`, or None if that is empty.
         """

@@ -32,9 +32,9 @@ def score_errors(
 ) -> Iterator[Floats]:
     """Yield the absolute errors of the scores of each attention of a model, [heads, pairs].
 
-    A pair is a token and one of the tokens to which it attends. Cross-attentions, attentions with
-    keys of fewer than 8 bits, and attentions of models with deferred norms are skipped. A deferred
-    norm leaves its rows unscaled, and the next product multiplies each row by its normalization
+    A pair is a token and one of the tokens to which it attends. Cross-attentions and attentions
+    with keys of fewer than 8 bits are skipped. Attentions with deferred norms are skipped too: such
+    a norm leaves its rows unscaled, and the next product multiplies each row by its normalization
     factor.
 
     ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of

@@ -77,7 +77,7 @@ def least_error(
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middles and the scales of the columns of values [m, n], two arrays [n].
+    """Return the middle and the scale of each column of values [m, n], as two arrays [n].
 
     Values become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits. So the
     middle is the real value of the integer 0. Each column has its own middle. Each group of
@@ -94,7 +94,7 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middles and the scales of columns of values [m, n], if only upper bits are stored.
+    """Return the middle and the scale of each column of values [m, n] that are stored in few bits.
 
     Both results are arrays [n]. A value becomes the INT8 integer ``round((value - middle) /
     scale)``, so the middle is the real value of the integer 0. Only the upper ``bits`` bits of the
@@ -133,8 +133,9 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 def upper_step(values: Floats, bits: int) -> float:
     """Return one INT8 scale for all ``values``, if only their upper bits are stored.
 
-    The upper ``bits`` bits of an INT8 value are stored. They represent the mean of all INT8 values
-    with these upper bits. The scale has the least squared error of several candidates.
+    A value becomes an INT8 integer, and the upper ``bits`` bits of the integer are stored. They
+    represent the mean of all INT8 integers with these upper bits. The function tries several
+    scales, and returns the one with the least squared error.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     tried = [np.array([clip * most / half]) for clip in CLIPS]

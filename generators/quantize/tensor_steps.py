@@ -292,9 +292,10 @@ class Steps:
         return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return rows of a tensor in calibration [count, columns], divided by its columns' scales.
+        """Return calibration rows of a tensor [count, columns], divided by its columns' scales.
 
-        The result is None if calibration has kept no rows of the tensor.
+        The rows are some of those that calibration has stored. The result is None if calibration
+        has stored no rows of the tensor.
         """
         rows = self.calibration.rows.get(value.name)
         if rows is None:
@@ -306,10 +307,11 @@ class Steps:
         """Return (input scale, offset, table) of a linear layer's activation function.
 
         ``offset`` is the input scale times the zero point of the table's inputs. The caller adds
-        this offset to the layer's float bias. The table has an output for each INT8 input. If
-        :meth:`Quantization.wide` is true for the function, its inputs are INT16, and the table has
-        coefficients of polynomials instead of outputs. If the table is None, the function is ReLU,
-        which requantization computes without a table.
+        this offset to the layer's float bias.
+
+        The table has an output for each INT8 input. If the function's inputs are INT16
+        (:meth:`Quantization.wide`), the table has coefficients of polynomials instead. The table is
+        None for a ReLU that requantization computes without a table.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.policy.relu_in_sums:

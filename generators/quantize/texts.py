@@ -141,10 +141,10 @@ def given_texts(
 ) -> Calibration:
     """Return the calibration of a decoder for ``texts``, which are lists of token numbers.
 
-    All texts get the same length: the length of the longest text, but at most ``length`` tokens. A
-    longer text is cut at the end. A shorter text is extended by the tokens of the texts that follow
-    it in the list; the first text follows the last. ``progress`` is called with the number of
-    processed texts and the number of all texts.
+    All texts get the length of the longest text, but at most ``length`` tokens. A longer text is
+    cut at the end. A shorter text is extended by the tokens of the texts after it in the list;
+    after the last text, the list begins again. ``progress`` is called with the number of processed
+    texts and the number of all texts.
 
     Raises :class:`InputError` if there is no text, a text is empty, or a token is not in the
     model's vocabulary.

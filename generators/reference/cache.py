@@ -28,9 +28,10 @@ def attended(
 ) -> NDArray[np.bool_]:
     """Return a mask [count, keys] of the keys to which the last ``count`` tokens attend.
 
-    Element [i, j] is true if token i of the last ``count`` tokens attends to key j. ``keys`` is the
-    number of keys of the attention ``node``. The keys belong to the tokens in ``cache``, to the
-    tokens of a source, or to the ``count`` tokens themselves.
+    Element [i, j] is true if token i of these tokens attends to key j. ``keys`` is the number of
+    keys of the attention ``node``. If the keys are in the KV cache, ``cache`` determines the mask.
+    If they are a source's, all are attended to. Otherwise they are the keys of the ``count``
+    tokens.
     """
     match node.key.home:
         case Home.CACHE:
@@ -92,11 +93,14 @@ class KvCache:
         return kept[..., :total, :]
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:
-        """Store a source's keys or values, [..., n, columns] for n encoder tokens, under a name."""
+        """Store the keys or values of a source's n tokens, [..., n, columns], as tensor ``name``.
+
+        A source is the input of an encoder-decoder's encoder.
+        """
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:
-        """Return the rows of a source's keys or values that :meth:`hold` has stored under ``name``.
+        """Return the keys or values of a source's tokens that :meth:`hold` has stored as ``name``.
 
         Raises :class:`InputError` if no source has been encoded.
         """

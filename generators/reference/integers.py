@@ -79,10 +79,10 @@ def evaluate(
 def taken_in(model: IntegerGraph) -> set[str]:
     """Return the names of the tensors that softmax and normalization read.
 
-    The names are the same for all configurations. If the configuration's field ``fused`` is true,
-    the machine does not store these tensors: softmax and normalization read sums of matrix products
-    from the accumulators, and requantize the sums themselves. If ``fused`` is false, the machine
-    stores the requantized sums in the scratchpad.
+    If the configuration's field ``fused`` is false, the machine stores these tensors in the
+    scratchpad. If ``fused`` is true, it does not: softmax and normalization read sums of matrix
+    products from the accumulators, and requantize the sums themselves. The result has the same
+    names in both cases.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

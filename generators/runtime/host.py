@@ -148,14 +148,14 @@ class Host(Executable):
         are omitted.
 
         If ``again`` is true and weights stay on the chip, the run uses the weights that an earlier
-        run loaded. Otherwise, the run loads all weights that are not on the chip after setup. Of
+        run loaded. Otherwise, the run loads all weights that setup has not put on the chip. Of
         nested weights (stored in separate bit planes), the run reads only the upper ``bits`` bits
         (8, 4 or 2). For other weights ``bits`` must be 8.
 
         In an encoder-decoder, the tokens attend to ``source`` encoder tokens; 0 stands for the
         longest source. If the model processes several texts at once, ``tokens`` has one token of
-        each text, at ``position``. A separate run, which is not returned, computes the logits of
-        the second text.
+        each text, at ``position``. The logits of the second text need a separate run, which
+        :meth:`steps` returns.
 
         Raises :class:`InputError` if a position is beyond the longest text.
         """
@@ -237,7 +237,10 @@ class Host(Executable):
         return registers(self.calls[name], numbers, tokens)
 
     def word(self, token: int) -> int:
-        """Return the value of register WORD, which selects a token's row of the embedding table."""
+        """Return the value of the register WORD for a token.
+
+        The value is the byte offset of the token's row in the embedding table.
+        """
         return self.calls[STEP][Register.WORD].at({}, [token])
 
     @property
@@ -327,9 +330,9 @@ class Host(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def request_at(self, rows: int) -> Request:
-        """Return the register values and memory contents for an input of ``rows`` rows.
+        """Return the request for an input of ``rows`` rows, without the input itself.
 
-        The input itself is not included.
+        The result has the register values and the other memory contents that the host writes.
         """
         run = self.run(rows=self.length(rows))
         return Request(self.writes[rows], dict(run.registers))
@@ -345,7 +348,7 @@ class Host(Executable):
     def read_output(self, data: bytes) -> NDArray[np.float64]:
         """Return a run's output bytes as real numbers, [rows, columns].
 
-        If ``unit`` is true, each row is scaled to length 1.
+        If :attr:`unit` is true, each row is scaled to Euclidean length 1.
         """
         real: NDArray[np.float64] = self.output.scale * self.output_integers(data).astype(float)
         return unit_rows(real) if self.unit else real
