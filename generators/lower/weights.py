@@ -154,13 +154,16 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 
     Tile columns ``first`` to ``last`` - 1, which are adjacent, have the same run.
     """
-    rectangles, before = list[tuple[int, int, int, int]](), dict[tuple[int, int], int]()
-    for place, column in enumerate([*tiles.T, np.zeros(len(tiles), np.bool_)]):
-        edges = np.flatnonzero(np.diff(column, prepend=False, append=False)).tolist()
-        runs = {run: before.pop(run, place) for run in zip(edges[::2], edges[1::2], strict=True)}
-        rectangles += [(*run, first, place) for run, first in before.items()]
-        before = runs
-    return sorted(rectangles, key=lambda each: (each[2], each[0]))
+    edges = np.argwhere(np.diff(tiles, axis=0, prepend=False, append=False).T).tolist()
+    ended, running = list[tuple[int, int, int, int]](), dict[tuple[int, int], tuple[int, int]]()
+    for (column, begin), (_, end) in zip(edges[::2], edges[1::2], strict=True):
+        first, last = running.get((begin, end), (column, column))
+        if last < column:
+            ended.append((begin, end, first, last))
+            first = column
+        running[begin, end] = first, column + 1
+    ended += [(*run, *columns) for run, columns in running.items()]
+    return sorted(ended, key=lambda each: (each[2], each[0]))
 
 
 def slotted(
