@@ -65,8 +65,9 @@ def cut(monkeypatch) -> None:
     monkeypatch.setattr(blocks, "parts", parts)
 
 
-@pytest.mark.parametrize("fault", [overlap, token, spilled, cut])
-def test_a_wrong_compiler_is_noticed(monkeypatch, fault) -> None:
+# Blocks are moved in few programs: the search for one begins near the first.
+@pytest.mark.parametrize(("fault", "first"), [(overlap, 0), (token, 0), (spilled, 90), (cut, 0)])
+def test_a_wrong_compiler_is_noticed(monkeypatch, fault, first) -> None:
     fault(monkeypatch)
-    cases = (Case("schedule", 1, index) for index in range(CASES))
+    cases = (Case("schedule", 1, index) for index in range(first, CASES))
     assert any(run_case(schedules.run, case).failed for case in cases)
