@@ -77,11 +77,14 @@ class Description(ABC):
     def check_fields(self) -> None:
         """Check types and values of the fields; replace 0 in ``kv_heads`` and ``head_dim``.
 
-        ``kv_heads`` 0 is replaced by ``heads``, and ``head_dim`` 0 by ``dim / heads``. Raises
-        :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` if a
-        number is out of its range, or a text is not one of the field's choices. The same error is
-        raised if ``head_dim`` is 0 and ``heads`` does not divide ``dim``, or if ``kv_heads`` does
-        not divide ``heads``.
+        ``kv_heads`` 0 is replaced by ``heads``, and ``head_dim`` 0 by ``dim / heads``.
+
+        Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` in
+        these cases:
+
+        - a number is out of its range, or a text is not one of the field's choices;
+        - ``head_dim`` is 0, and ``dim`` is not a multiple of ``heads``;
+        - ``heads`` is not a multiple of ``kv_heads``.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)
@@ -137,9 +140,10 @@ class Description(ABC):
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """Shapes [outputs, inputs] of the linear layers in a block's attention and MLP, by name.
+        """Dictionary from the name of each linear layer in a block to its shape [outputs, inputs].
 
-        ``gate`` is a layer of gated MLPs only.
+        The layers are those of the attention and of the MLP. The dictionary also has ``gate``, a
+        layer that only a gated MLP uses.
         """
         return {
             "query": (self.query_width, self.dim),
@@ -169,7 +173,11 @@ class Description(ABC):
         return {name: shape for shapes in linears for name, shape in shapes.items()}
 
     def norm_shapes(self, name: str) -> Shapes:
-        """Return a dictionary from tensor name to shape, for the tensors of norm ``name``."""
+        """Return a dictionary from tensor name to shape, for the tensors of norm ``name``.
+
+        A layer norm has a weight and a bias, an RMS norm has only a weight; their shape is [dim].
+        If the model has no norms, the dictionary is empty.
+        """
         parts = {"layernorm": ("weight", "bias"), "rmsnorm": ("weight",), "none": ()}[self.norm]
         return {f"{name}.{part}": (self.dim,) for part in parts}
 

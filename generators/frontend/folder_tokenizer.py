@@ -1,4 +1,4 @@
-"""Tokenizers of Hugging Face folders, with the settings with which the models were trained."""
+"""Tokenizers from Hugging Face folders, with the settings of the models' training."""
 
 from pathlib import Path
 

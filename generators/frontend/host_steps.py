@@ -34,10 +34,10 @@ class HostStep:
 
 
 class Prepared(np.ndarray[Any, np.dtype[Any]]):
-    """The machine's input array: the result of the host steps before the run.
+    """The machine's input array, which the host computes from a model's inputs before the run.
 
     Its attribute ``others`` has the arrays of all inputs of the model except the first: a
-    dictionary by input name. Host steps after the machine's run use these arrays.
+    dictionary by input name. Host steps (functions on the host) use these arrays after the run.
     """
 
     others: Mapping[str, Array]
@@ -59,8 +59,9 @@ def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array])
 def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
     """Return the host step that arranges elements of an input as an array [rows, columns].
 
-    ``places`` [rows, columns] has, for each element of the result, the index of an element in the
-    flattened input, or -1 for the value 0. ``meaning`` describes the step in a few words.
+    ``places`` [rows, columns] has an index for each element of the result: the position of an
+    element in the flattened input, or -1 for the value 0. ``meaning`` describes the step in a few
+    words.
     """
 
     def function(values: Array) -> Array:
@@ -77,8 +78,8 @@ def linear(
 
     ``name`` is the name of the layer, and ``meaning`` describes the step in a few words. ``weight``
     is [outputs, inputs], and ``bias`` is [outputs]; if ``bias`` is None, no bias is added. ``rows``
-    is the number of rows in one inference. It is used only for the step's field ``products``, the
-    number of multiplications in one inference.
+    is the number of rows in one inference. Only the step's field ``products``, the number of
+    multiplications in one inference, depends on ``rows``.
     """
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
@@ -111,7 +112,7 @@ def windows(
     after: Sequence[int] = (),
     dilations: Sequence[int] = (),
 ) -> NDArray[np.int64]:
-    """Return, for each window of a convolution, the indices of the input elements in the window.
+    """Return the indices of the input elements in each window of a convolution.
 
     The result is [*counts, channels, *kernel], where ``counts`` are the numbers of windows along
     the spatial axes. Each index is a position in the flattened input; -1 stands for a padding

@@ -38,12 +38,12 @@ _ROWS = ("words", "positions", "types")
 
 
 def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[str, str]) -> str:
-    """Return a tensor's name in a model description, or an empty text if it has no such name.
+    """Translate a tensor's name in a Hugging Face file to its name in a model description.
 
-    ``name`` is the tensor's name in the file. The names of a layer's tensors begin with ``layer``
-    and the layer's number. ``parts`` and ``outside`` are dictionaries from a module's name in the
-    file to its name in the description: ``parts`` for modules in a layer, ``outside`` for all
-    other modules.
+    The result is empty if a description has no such tensor. ``name`` is the tensor's name in the
+    file. The names of a layer's tensors begin with ``layer`` and the layer's number. ``parts`` and
+    ``outside`` are dictionaries from a module's name in the file to its name in the description:
+    ``parts`` for modules in a layer, ``outside`` for all other modules.
     """
     module, _, part = name.rpartition(".")
     number, _, inside = module.removeprefix(layer).partition(".")
@@ -172,10 +172,10 @@ class Folder:
         return np.asarray(tensor, np.float64)
 
     def only(self, name: str, value: Any, why: str = "") -> None:
-        """Check that a setting of config.json is absent or equal to ``value``.
+        """Check that the setting ``name`` of config.json is absent or equal to ``value``.
 
-        Raises :class:`InputError` if it has another value; the text ``why`` ends the error's
-        message.
+        Raises :class:`InputError` if the setting has another value; ``why`` is a text at the end of
+        the error's message.
         """
         if wrong := self._wrong(name, value, why):
             raise InputError(wrong)
@@ -232,12 +232,12 @@ class Folder:
         return () if plain else tuple(map(str, names))
 
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
-        """Raise :class:`InputError` if config.json has an unknown setting or unsupported value.
+        """Raise :class:`InputError` if config.json has an unknown setting or an unsupported value.
 
-        The error names all such settings. Settings that the importer uses, and settings without
-        effect on the model, cause no error. ``only`` is a dictionary from the name of a setting to
-        its only supported value. ``why`` is a dictionary from the name of such a setting to a text
-        for the error message: the reason why other values are not supported.
+        The error's message names all such settings. Settings that the importer uses, and settings
+        without effect on the model, are accepted. ``only`` is a dictionary from a setting's name to
+        the setting's only supported value. ``why`` is a dictionary from a setting's name to a text
+        for the message: the reason why other values are not supported.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

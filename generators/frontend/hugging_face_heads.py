@@ -53,11 +53,10 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Move the tensors of a linear layer from a model folder to the head.
+        """Move the weight and bias of a linear layer from a model folder in memory to this head.
 
-        The layer's name is ``theirs`` in the folder, and ``ours`` in the head. The tensors are
-        removed in memory, not in the file. If ``biased`` is false, the folder has no bias, and the
-        head's bias is zeros.
+        The layer's name is ``theirs`` in the folder, and ``ours`` in the head. The folder's files
+        do not change. If ``biased`` is false, the folder has no bias, and the head's bias is zeros.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
@@ -68,10 +67,10 @@ class Head:
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
     """Return the head of a text encoder, as the architecture in config.json requires.
 
-    ``words`` [vocabulary, columns] has the vectors of the tokens. If the head computes a score for
-    each token of the vocabulary, and the folder has no weights for these scores, the weights are
-    ``words``. ``rows`` is the number of tokens of the longest text. ``activation`` and ``epsilon``
-    are the encoder's settings.
+    ``words`` [vocabulary, columns] has the vectors of the tokens. A head that scores each token of
+    the vocabulary needs a weight matrix. If the folder has no such matrix, ``words`` is used.
+    ``rows`` is the number of tokens of the longest text. ``activation`` and ``epsilon`` are the
+    encoder's settings.
 
     Raises :class:`InputError` if the architecture is not known, or if head weights are missing.
     """
@@ -187,11 +186,11 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove the remaining head tensors from a folder's tensors in memory, and return their names.
+    """Remove unused head tensors from a folder's tensors in memory, and return their names.
 
-    The importer removes each tensor that it uses, so the remaining head tensors are unused. Tensors
-    whose name contains a match of the pattern ``computed`` are also removed, because the importer
-    computes them itself; names of these tensors are not returned.
+    The importer removes each tensor that it uses. So all head tensors that remain are unused. The
+    function also removes tensors whose names contain a match of the pattern ``computed``: the
+    importer computes them itself. The result does not contain the names of these tensors.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in {*heads, *filter(computed.search, folder.tensors)}:

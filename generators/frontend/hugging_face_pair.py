@@ -27,9 +27,9 @@ def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and the weights of the encoder-decoder in a folder.
 
     The folder contains config.json and model.safetensors. If config.json demands scaled embeddings,
-    the returned token vectors are multiplied by the scale. For scaled embeddings, the head has
-    separate weights: the folder's or, if there are none, the token vectors without the scale.
-    Position vectors that a Pegasus file lacks are computed.
+    the returned token vectors are multiplied by the scale. The head's weights are then separate:
+    they are those in the folder or, if it has none, the token vectors without the scale. If a
+    Pegasus file has no position vectors, the import computes them.
 
     Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
     supported.

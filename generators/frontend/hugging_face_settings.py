@@ -84,8 +84,8 @@ def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> d
 
     If the model type is unknown, the settings are returned without checks and defaults.
 
-    Raises :class:`InputError` that names all settings which have a wrong type, are out of their
-    range, or are missing although the model type requires them.
+    Raises :class:`InputError` if a setting has a wrong type, is out of its range, or is missing
+    although the model type requires it. The message names all such settings.
     """
     table, wrong = _TABLE.get(model_type, {}), []
     completed = dict(settings)

@@ -14,7 +14,10 @@ Values = Array | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class OtherInput:
-    """An input of a model other than the first input; only host steps use it."""
+    """An input of a model other than the first input.
+
+    Only host steps use it: functions that the host applies before or after the machine runs.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -70,10 +73,11 @@ class NamedInputs:
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return the array of a sample's first input, and a dictionary of its other inputs by name.
 
-        ``values`` is the sample: a dictionary from input name to array. If the model has only the
-        first input and masks, ``values`` may be the array of the first input. If the sample
-        contains a mask or a length, padding tokens are removed from the first input. ``model`` is
-        the model's name for error messages.
+        ``values`` is the sample: a dictionary from input name to array. If all inputs except the
+        first are masks, ``values`` may also be the array of the first input. The returned
+        dictionary has no masks. If the sample contains a mask or a length (a number of valid
+        tokens), padding tokens are removed from the first input. ``model`` is the model's name for
+        error messages.
 
         Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
         type.

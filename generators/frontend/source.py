@@ -22,7 +22,7 @@ _UNCUT = 1 << 20
 
 @dataclass(frozen=True)
 class Source:
-    """An imported float model with its host steps and its tokenizer."""
+    """An imported float model, its host steps (functions that the host runs) and its tokenizer."""
 
     description: ModelDescription
     weights: Weights
@@ -131,8 +131,8 @@ class Source:
     def check(self, inputs: Array) -> None:
         """Raise :class:`InputError` if inputs [count, ...] do not fit the model.
 
-        No host step has been applied to the inputs yet. They do not fit if their shape is wrong, or
-        if one of their tokens is the model's padding token.
+        The inputs are those of the model, before the host applies any function. The error is raised
+        if their shape is wrong, or if one of their tokens is the model's padding token.
         """
         numbers = inputs[..., 0] if self.types and inputs.ndim == 3 else inputs
         if self.padding is not None and (numbers == self.padding).any():

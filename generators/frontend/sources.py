@@ -31,8 +31,8 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     (``minilm``). It may also be the path of an ONNX file, of a folder with config.json and
     model.safetensors, or of a folder with model.toml and weights.safetensors.
 
-    ``tokens`` is the greatest number of tokens in an input. If it is 0, the number is the one that
-    the model fixes. For a text encoder's folder, it is the default of
+    ``tokens`` is the greatest number of tokens in an input. If ``tokens`` is 0, the model fixes the
+    number. For the folder of a text encoder, 0 selects the default of
     :func:`celosia.generators.frontend.hugging_face.load_hugging_face`.
 
     For an ONNX file, the outputs of the imported model are compared with those of the ONNX graph.

@@ -166,9 +166,10 @@ class TextDescription(Description):
 
     @property
     def projections(self) -> dict[str, tuple[int, int]]:
-        """Shapes [outputs, inputs] of the linear layers in a block's attention and MLP, by name.
+        """Dictionary from the name of each linear layer in a block to its shape [outputs, inputs].
 
-        The layer ``gate`` is missing if the MLP is not gated.
+        The layers are those of the attention and of the MLP. If the MLP is not gated, the layer
+        ``gate`` is missing.
         """
         shapes = super().projections
         if not self.gated:

@@ -79,10 +79,11 @@ class TextSource:
         return self.calibrate(None, options, progress)[0]
 
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
-        """Return a quantized decoder that has only the first layers of the whole model.
+        """Return a quantized decoder with only the first layers of the whole model.
 
-        ``model`` describes this short decoder, including its number of layers. The calibration uses
-        one token. If the short decoder does not fit a machine, the whole model does not fit either.
+        It serves a quick check: if this short decoder does not fit a machine, the whole model does
+        not fit either. ``model`` describes the short decoder, including its number of layers. The
+        calibration uses one token.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)
@@ -124,10 +125,10 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Return the ranges of all tensors of the float model, measured on calibration texts.
+        """Measure the ranges of all tensors of the float model on calibration texts.
 
-        The result is a :class:`Calibration`. It also has rows of some tensors: one row for each
-        token of the calibration texts in its field ``tokens``.
+        The result is a :class:`Calibration` with these ranges. It also has rows of some tensors:
+        one row for each token of the texts in its field ``tokens``.
 
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
         ``texts`` is None, the model samples the calibration texts.

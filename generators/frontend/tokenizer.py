@@ -240,9 +240,9 @@ def read_tokenizer_file(path: Path) -> Any:
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return a list of the lines of a text file, without its blank lines.
 
-    Blank lines at the file's end are always skipped. Blank lines before other lines are skipped if
-    ``blank`` is true, and are an error if it is false. If ``blank`` is false, item i of the result
-    is therefore line i of the file, and matches line i of a file of labels.
+    Blank lines at the file's end are always skipped. If ``blank`` is true, all other blank lines
+    are skipped, too. If ``blank`` is false, they are an error, so item i of the result is always
+    line i of the file. The result then matches a file with one label per line.
 
     Raises :class:`InputError` if a blank line is an error, or if the file cannot be read or has
     only blank lines.

@@ -95,9 +95,10 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 def shifted(node: Node, view: View, number: Floats) -> View:
     """Return ``view + number``: elements of a tensor (a view), plus a constant.
 
-    The view must contain all columns of the tensor. If the constant is the same for all rows, and
-    the tensor is a :class:`Linear`, :class:`Norm`, :class:`Affine` or :class:`Sum`, this suffices.
-    Otherwise the view must also contain all rows, each with its columns in order.
+    The view must contain all rows of the tensor, each with all columns in order. There is one
+    exception: the constant is the same for all rows, and the tensor is a :class:`Linear`,
+    :class:`Norm`, :class:`Affine` or :class:`Sum`. The view must then contain at least one element
+    of each column.
 
     Raises :class:`UnsupportedError` for other views.
     """

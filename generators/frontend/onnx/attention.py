@@ -44,11 +44,12 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a view of the scores of a pooling by attention.
+    """Return a :class:`View` of the scores of a pooling by attention, before the softmax.
 
     Such a pooling is a weighted sum of tokens. The scores are products of constant queries and
     computed keys; a later softmax converts a query's scores to the tokens' weights. ``queries`` is
-    the shape of the constant queries: [..., n, head_dim] for n queries.
+    the shape of the constant queries, [..., n, head_dim] for n queries. ``keys`` is the view of the
+    keys, [..., head_dim, tokens].
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

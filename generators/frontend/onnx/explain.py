@@ -33,13 +33,12 @@ def explain(
 ) -> str:
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    ``reasons`` has a text for each unsupported node. The importer first searches for an encoder
-    whose output is the graph's output; ``error`` is the error of this search, or None. The sentence
-    contains the reasons and the error.
+    ``reasons`` has a text for each unsupported node. ``error`` is the error of the search for an
+    encoder that computes the graph's output, or None. The sentence contains these texts.
 
-    The importer then searches for encoders whose outputs are earlier values of the graph;
-    ``others`` are the errors of these searches. The sentence contains one of them only if the
-    graph's operators, ``reasons`` and ``error`` show no specific cause.
+    ``others`` are the errors of further searches, for encoders that compute earlier values of the
+    graph. If the graph's operators, ``reasons`` and ``error`` show no specific cause, the sentence
+    contains the first specific error in ``others``.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

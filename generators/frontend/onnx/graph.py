@@ -185,11 +185,10 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Change mask inputs to ordinary data inputs; return whether the graph had mask inputs.
+        """Change mask inputs to inputs of kind ``other``; return whether any input was changed.
 
-        ``kinds`` are the kinds (:attr:`Place.kind`) of the inputs that are changed. By default,
-        these are the kinds of masks that mark the valid tokens. The kind of each changed input
-        becomes ``other``.
+        A mask input gives the number of valid tokens. ``kinds`` are the kinds (:attr:`Place.kind`)
+        of the changed inputs; by default, these are all kinds of mask inputs.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -203,8 +202,9 @@ class Graph:
 
         ``values`` is the array of the first input. If the array has fewer tokens than the graph
         needs, padding is appended: padding tokens to token numbers, zeros to other data. ``others``
-        is a dictionary from names of other inputs to their arrays. :meth:`Place.given` computes
-        each input that is missing in ``others`` from ``length``, the number of valid tokens.
+        is a dictionary from names of other inputs to their arrays. If an input is missing in
+        ``others``, :meth:`Place.given` computes its array from ``length``, the number of valid
+        tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -267,8 +267,8 @@ class Graph:
     def needed(self, wanted: set[str], provided: set[str]) -> list[Any]:
         """Return a list of the nodes that compute the values ``wanted``, in the graph's order.
 
-        ``wanted`` and ``provided`` are sets of names of values. The values in ``provided`` need not
-        be computed, so nodes that are needed only for them are left out.
+        ``wanted`` and ``provided`` are sets of names of values. The values in ``provided`` are
+        already known, so nodes that are needed only to compute them are omitted.
         """
         wanted, nodes = set(wanted) - provided, []
         for node in reversed(self.model.graph.node):
@@ -281,8 +281,8 @@ class Graph:
         """Return a :class:`Runner` that computes some values of the graph from other values.
 
         ``outputs`` are the names of the computed values, and ``sources`` those of the given values.
-        The runner takes the arrays of ``sources``, and of the graph inputs that the outputs also
-        need.
+        The caller supplies the runner with arrays of ``sources``, and of the graph inputs on which
+        the outputs also depend.
 
         Raises :class:`InputError` if the nodes between ``sources`` and ``outputs`` cannot be run.
         """

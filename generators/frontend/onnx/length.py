@@ -22,8 +22,8 @@ _TRIED = 64
 def few(path: Path) -> int:
     """Return ``FEW`` (3) if the graph in a file accepts any number of tokens, otherwise 0.
 
-    The importer then reads the graph with 3 tokens to recognize its parts. The result is also 0 if
-    the graph cannot be read.
+    If the result is 3, the importer reads the graph with 3 tokens to recognize its layers. The
+    result is also 0 if the graph cannot be read.
     """
     try:
         read_graph(path, 0, lambda graph: graph)
@@ -35,11 +35,15 @@ def few(path: Path) -> int:
 
 
 def made_for(path: Path) -> int:
-    """Return the only number of tokens with which a graph can be run, or 0 if none is found.
+    """Return the number of tokens that a graph's constants require, or 0 if they require none.
 
     In some graphs, the first input accepts any number of tokens, but a constant (such as a shape)
-    fits only one number. The result is 0 if the first input fixes the number, or if the graph also
-    runs with ``FEW`` (3) tokens. The result is also 0 if nodes are unsupported.
+    fits only one number. The result is 0 in these cases:
+
+    - the first input itself fixes the number;
+    - the graph also runs with ``FEW`` (3) tokens;
+    - the graph cannot be read, or has unsupported nodes;
+    - the graph runs with none of the tried numbers, which are read from its constants.
     """
     return _made_for(path, stamp(path))
 
@@ -58,12 +62,12 @@ def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph can compute the value ``start``.
+    """Return the largest number of tokens with which a graph can compute the value named ``start``.
 
     ``graph`` is the graph in the file ``path``, read with the number of tokens that :func:`few`
-    returned. Usually a constant limits the number, for example a table of positions. So only the
-    axis sizes of the graph's constants, and the integers in small constants, are tried. The result
-    is 0 if none of them is the largest number.
+    returned. Usually a constant limits the number, for example a table of positions. So the
+    function tries only axis sizes of the graph's constants, and the integers in small constants.
+    The result is 0 if none of these numbers is the limit.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -36,12 +36,12 @@ class Made:
     """Sources of these tensors, kept so that their identities are not reused."""
 
     def settled(self, view: View) -> View:
-        """Return a view with the same values but without a function, as elements of a new tensor.
+        """Return a view with the same values as ``view``, but without a function.
 
-        A view has elements of a tensor, to which its function (if there is one) is to be applied.
-        The new tensor is an :class:`Activation` or, if the function multiplies by a constant, a
-        copy of the tensor whose layer has scaled weights. A view without a function is returned
-        unchanged.
+        A view has elements of a tensor, and may have a function that is applied to them. The result
+        has elements of a new tensor, to which the function has been applied. The new tensor is an
+        :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor whose
+        layer has scaled weights. A view without a function is returned unchanged.
 
         Raises :class:`UnsupportedError` if the function is neither a supported activation nor a
         multiplication by a constant, or if the tensor's layer has no weights to be scaled.

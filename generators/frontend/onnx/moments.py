@@ -25,7 +25,7 @@ from celosia.generators.frontend.weights import Floats
 
 
 def is_deviation(view: object) -> bool:
-    """Return whether a value is a :class:`View` [..., 1] of the variance of each row of a tensor.
+    """Return whether a value is a :class:`View` [..., 1] with one variance for each tensor row.
 
     A function of the variances, such as ``1 / sqrt(variance + epsilon)``, is accepted too.
     """

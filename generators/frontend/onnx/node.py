@@ -78,10 +78,11 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return an array with the index of the tensor row that each row of a view contains.
+    """Return the index of the tensor row in each row of a view, as an array of integers.
 
-    The rows of a view are along its last axis. Raises :class:`UnsupportedError` if a row of the
-    view does not have all columns of the tensor, in their order.
+    A view has elements of a tensor; its rows are along its last axis. Raises
+    :class:`UnsupportedError` if a row of the view does not have all columns of the tensor, in their
+    order.
     """
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):

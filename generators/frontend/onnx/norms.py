@@ -91,7 +91,7 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of the result of a division: the mean of the valid tokens' rows.
+    """Return a view of the mean of the valid tokens' rows, which a node computes by a division.
 
     The node divides ``view``, the sum of the valid tokens' rows, by ``mask``, the number of valid
     tokens. The graph computes this number from its mask input. Raises :class:`UnsupportedError` for
