@@ -15,7 +15,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Memory of a value: residual stream, scratchpad, or stored keys and values of attention."""
+    """Storage of a value: in the residual stream, the scratchpad, or stored keys and values."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""
@@ -61,11 +61,11 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Start:
-    """The rows ``target`` to which the first linear layer adds the embedded input.
+    """The initial rows of ``target``, to which the embedding layer adds its output.
 
     The rows are the learned position vectors, or zeros if the model has none. If the model has a
-    class token, the token's vector is added to row 0. The linear layer adds the embedded input to
-    the rows after the class token.
+    class token, the token's vector is added to row 0. The embedding layer is the model's first
+    linear layer. It adds its output to the rows after the class token.
     """
 
     target: Value
@@ -75,8 +75,8 @@ class Start:
 class Linear:
     """A linear layer: ``target[row:] = activation(source @ weight.T + bias) * gain + residual``.
 
-    The first ``row`` rows of the target are not written. The bias, the activation, the gain (a
-    trained factor) and the residual (an earlier value that is added) are optional.
+    The target's rows before row number ``row`` are not written. The bias, the activation, the gain
+    (a trained factor) and the residual (an earlier value that is added) are optional.
     """
 
     source: Value

@@ -67,8 +67,8 @@ class Linear:
         """Return the weights in ``rows`` and ``columns`` as uint8, [rows of bytes, columns].
 
         If the layer's ``stored`` is None, each byte is one INT8 weight, and there is a row of bytes
-        for each row of weights. If not, the bytes are codes in the format of ``stored``, which may
-        hold several weights in a byte.
+        for each row of weights. Otherwise the bytes are codes in the format of ``stored``, which
+        may hold several weights in a byte.
         """
         if self.stored is None:
             return self._operands[rows, columns]
@@ -97,8 +97,9 @@ class Linear:
         """List of linear layers, one for each matrix product that computes this layer.
 
         Nested weights are stored in bit planes, with one product for each plane. Other weights have
-        a single product. A low-rank correction adds two products: the first in the list has the
-        first matrix of the correction, and the last has the second matrix.
+        a single product. A low-rank correction (two thin matrices whose product is added to the
+        weights) needs two more products. The first in the list is that with the first matrix of the
+        correction, and the last is that with the second matrix.
         """
         low, correction = self.low_rank, self.correction
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
@@ -107,7 +108,7 @@ class Linear:
 
     @cached_property
     def correction(self) -> "Linear | None":
-        """The product with the second matrix of the low-rank correction, or None without one."""
+        """Product with the second matrix of the low-rank correction; None without a correction."""
         if self.low_rank is None:
             return None
         thin, weight = self.low_rank.first.target, self.low_rank.weight

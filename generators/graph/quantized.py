@@ -140,10 +140,10 @@ class Graph(Generic[D]):
 
     @property
     def kv_bits(self) -> int:
-        """Number of bits of each element of the values V of attention.
+        """Number of bits in which each element of attention's values (V) is stored.
 
-        Keys K have the same number of bits, except in the first :attr:`whole` columns of each key
-        head, which have 8 bits.
+        Elements of keys (K) have the same number of bits, with one exception: the first
+        :attr:`whole` columns of each key head have 8 bits.
         """
         return self.attentions[0].kv_bits
 
@@ -151,8 +151,8 @@ class Graph(Generic[D]):
     def key_bits(self) -> int:
         """Number of bits of each key element, except in the first ``whole`` columns of a head.
 
-        The elements of the first ``whole`` columns have 8 bits. The result is 8 if a head has no
-        other columns.
+        The elements of the first ``whole`` columns have 8 bits. If a head has no other columns, the
+        result is 8.
         """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
@@ -163,7 +163,7 @@ class Graph(Generic[D]):
 
     @property
     def block(self) -> int:
-        """Number of adjacent columns of V of attention that share one exponent; 0 if none do."""
+        """Number of adjacent columns of attention's values that share an exponent; 0 if none do."""
         return self.attentions[0].block
 
     @property
@@ -173,7 +173,7 @@ class Graph(Generic[D]):
 
     @property
     def places(self) -> int:
-        """Largest number of tokens in a text.
+        """Largest number of tokens that a text may have.
 
         It is the number of rows in the table of rotary angles or, if no operation rotates, in the
         table of learned positions.

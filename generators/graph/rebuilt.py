@@ -15,9 +15,10 @@ def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
     """Return a copy of ``part`` in which the function ``change`` has replaced some objects.
 
     ``part`` is a graph or any object in a graph, such as an operation, a tuple, a tensor or a
-    number. ``change`` takes an object, and returns the object's replacement or None. If it returns
-    None for a graph, an operation, a part of an operation or a tuple, it is called for each member
-    instead. If it returns None for any other object, the object is kept.
+    number. ``change`` takes an object, and returns a replacement, or None to keep the object.
+
+    If ``change`` keeps a graph, an operation, a part of an operation or a tuple, the members of
+    this object may still be replaced: ``change`` is then called for each of them.
     """
     whole: Any = part
     changed: Any = change(part)

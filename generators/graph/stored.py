@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Stored:
-    """A matrix of weight codes, [k, n], with its format and scales."""
+    """A matrix [k, n] of weight codes (each stands for a weight), its format and its scales."""
 
     form: WeightFormat
     codes: Ints = field(repr=False)
@@ -27,10 +27,11 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the bytes of the weights in ``rows`` and ``columns``, [stored rows, columns].
+        """Return the stored bytes of the weights in ``rows`` and ``columns``, [byte rows, columns].
 
-        Each byte has the codes of several weights of one column, or a scale of these weights. If
-        groups of rows share scales, ``rows`` must begin at the first row of a group.
+        A byte has the codes of one or more weights of a column, or a scale that weights of the
+        column share. If groups of rows share scales, ``rows`` must begin at the first row of a
+        group.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -50,10 +51,10 @@ def stored_rows(stored: Stored | None, k: int) -> int:
 
 
 def part_rows(stored: Stored | None, config: Config) -> int:
-    """Return the smallest number of weight rows that fills whole tiles and whole groups.
+    """Return the smallest number of weight rows that is a multiple of a tile's and a group's rows.
 
-    The weights of a tile fill the array once; the weights of a group share a scale. Matrices are
-    cut at multiples of this number of rows.
+    A tile is the weights that the array multiplies by at one time; the weights of a group share a
+    scale. The compiler cuts weight matrices only at multiples of this number of rows.
     """
     return math.lcm(config.array.rows, stored.group if stored and stored.group else 1)
 
@@ -69,11 +70,11 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return weights as the bytes of weight slots, and the scales of these slots.
+    """Return the bytes that weights occupy in weight slots, and the scales of these slots.
 
     A weight slot is storage in the array for one weight tile: ``size`` rows of bytes. Each byte has
-    two weights of the same column. The first result is an array [rows of bytes, n] with the rows
-    ``rows`` (a range) of the weight matrix [k, n].
+    two weights of the same column. ``rows`` is the range of the rows of the weight matrix [k, n]
+    that are converted. The first result is the array of their bytes, [rows of bytes, n].
 
     If groups of weights share scales, the second result is a :class:`Stored` with these bytes and
     one scale for each column of each slot. Then ``rows`` must begin at the first row of a group,
@@ -89,11 +90,11 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 
 
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
-    """Return the flags that make an instruction read ``stored`` weights.
+    """Return the flags of an instruction that reads ``stored`` weights.
 
-    The flags select the format and, if groups of weights have scales, these scales. There are no
-    flags for INT8 weights (``stored`` is None). Raises :class:`InputError` if the configuration
-    lacks the format or the group size.
+    The flags state the weights' format and, if groups of weights share scales, that the weights
+    have such scales. INT8 weights (``stored`` is None) have no flags. Raises :class:`InputError` if
+    the configuration lacks the format or the group size.
     """
     if stored is None:
         return frozenset()

@@ -16,7 +16,10 @@ Interval = tuple[int, int]
 
 @dataclass
 class Use:
-    """Time spans in which a buffer is live, and counts of its uses together with other buffers."""
+    """Lifetimes of a scratchpad buffer, and counts of its uses together with other buffers.
+
+    A lifetime is a range of instructions of a program during which the buffer's content is needed.
+    """
 
     intervals: list[Interval] = field(default_factory=list)
     """First and last instruction index of each time span in which its content is needed."""
@@ -24,7 +27,7 @@ class Use:
     """Number of uses of each other buffer by the same or a neighbouring instruction."""
 
     def overlaps(self, other: "Use") -> bool:
-        """Return whether two buffers are live at the same time."""
+        """Return whether this buffer and the buffer of ``other`` are live at the same time."""
         i = j = 0
         while i < len(self.intervals) and j < len(other.intervals):
             (first, last), (other_first, other_last) = self.intervals[i], other.intervals[j]
@@ -70,15 +73,14 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the :class:`Use` of each buffer, by name, for a program with a repeated last part.
+    """Return the :class:`Use` of each buffer in a program whose last part is executed repeatedly.
 
-    The program executes its last part 1 + ``times`` times. ``used`` is the result of :func:`uses`
-    for the program with one execution of the last part. ``before`` is the result for the program
-    without the last part.
+    The result is a dictionary by buffer name. ``used`` is the result of :func:`uses` for the
+    program with one execution of the last part. ``before`` is the result without the last part. The
+    last part is executed another ``times`` times.
 
-    Lifetimes are those in ``used``. A count of joint uses of two buffers (:attr:`Use.beside`) is
-    the count in ``used``, plus ``times`` times the difference of the counts in ``used`` and
-    ``before``.
+    Lifetimes are those in ``used``. The counts of joint uses (:attr:`Use.beside`) grow with each
+    further execution: by the difference between the counts in ``used`` and in ``before``.
     """
     grown = {}
     for name, use in used.items():
@@ -125,8 +127,8 @@ def across(rows: int, stride: int, config: Config) -> int | None:
     """Return the address of a buffer that extends across the boundary of the two middle banks.
 
     The buffer has ``rows`` rows of ``stride`` bytes. About half of the rows are in each bank, and
-    no row is in both. The result is None if the scratchpad has one bank or is too small for this
-    address. It is also None if the buffer has at most half the bytes of a bank.
+    each row is in one bank only. The result is None in these cases: the scratchpad has one bank, it
+    is too small for this address, or the buffer has at most half the bytes of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)

@@ -35,8 +35,9 @@ class Value:
     ``number`` is a property of the run, for example the position of its first token. ``index``
     selects the property. If ``modulo`` is 0, the value is ``number // divide * times``.
 
-    If ``most`` is not 0, the value is an instruction's number of rows, which is at least 1. The
-    formula is then applied to ``number - first``, limited to the range from 1 to ``most``.
+    If ``most`` is not 0, the register holds an instruction's number of rows, which is at least 1.
+    In this case the formula has ``number - first``, limited to the range from 1 to ``most``, in
+    place of ``number``.
     """
 
     index: Index

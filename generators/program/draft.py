@@ -123,10 +123,10 @@ Node = Draft | Repeat
 
 
 def repeat(bodies: Sequence[Sequence[Node]], apart: int = 0) -> list[Node]:
-    """Return the instructions of several iterations, as a loop except for the first iterations.
+    """Return instructions that execute several iterations, most of them in a loop.
 
     ``bodies`` has a list of instructions for each iteration. The first ``apart`` iterations are
-    separate instructions before the loop.
+    separate instructions before the loop; all others are the loop.
     """
     nodes = [node for body in bodies[:apart] for node in body]
     return [*nodes, Repeat(bodies[apart:])] if bodies[apart:] else nodes
@@ -134,7 +134,7 @@ def repeat(bodies: Sequence[Sequence[Node]], apart: int = 0) -> list[Node]:
 
 @dataclass
 class Item:
-    """Instructions of a program, and the loads that must precede them."""
+    """A group of instructions, and the loads from external memory that must precede them."""
 
     loads: list[Draft] = field(default_factory=list)
     body: list[Node] = field(default_factory=list)
@@ -176,17 +176,19 @@ def arrange(
 ) -> list[list[Node]]:
     """Return the list of instructions of each section, with each load placed before its use.
 
-    A section is a list of items (:class:`Item`): instructions, and the loads that must precede
-    them. Items with the same :attr:`Item.stream` form a stream. If ``across`` is true, a stream
-    continues in the next section, so that a load may be in the section before its item.
+    A section is a list of items (:class:`Item`). An item has instructions, and loads that must
+    precede these instructions. Items with the same :attr:`Item.stream` form a stream. If ``across``
+    is true, a stream continues in the next section. A load may then be in the section before its
+    item.
 
-    The loads of item n of a stream, counted from 0, are placed before item ``max(n - d, n // 2)``.
-    The distance d is the smaller of ``ahead`` and the number of the section's items minus 1. The
-    term ``n // 2`` keeps the first items from waiting for too many loads.
+    The items of a stream are counted from 0. The loads of item n are placed before the instructions
+    of item ``max(n - d, n // 2)``. The distance d is ``ahead``, but at most the number of the
+    section's items minus 1. The term ``n // 2`` keeps the first items from waiting for too many
+    loads.
 
     If ``early`` is true, the loads of item n are placed before item ``n - ahead`` instead. If n is
-    at most ``ahead``, they are placed at the start of the section. If its instructions begin with
-    loads, they are placed after these.
+    at most ``ahead``, they are placed at the start of the section, but after any loads with which
+    the section's instructions begin.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

@@ -3,21 +3,23 @@
 An encoder has these entry points:
 
 - ``encode`` runs an inference.
-- ``again``, if weights stay on the chip, runs an inference without loading the weights again.
-- ``encode.4`` and ``encode.2``, if weights are nested, read only the upper 4 or 2 bits of each
-  weight.
+- ``again`` runs an inference without loading the weights again. It exists if weights stay on the
+  chip.
+- ``encode.4`` and ``encode.2`` read only the upper 4 or 2 bits of each weight. They exist if
+  weights are nested (stored in bit planes).
 
 A decoder has these entry points:
 
-- ``step`` processes one token of each text. If a run has two texts, it computes only the logits
-  (scores of each possible next token) of the first text.
-- ``scores``, if a run has two texts, computes the logits of the second text after ``step``.
+- ``step`` processes one token of each text. It computes the logits (scores of each possible next
+  token) of the first text only.
+- ``scores`` computes the logits of the second text after ``step``. It exists if a run has two
+  texts.
 - ``logits`` stores the logits after the last token in external memory, for a host that samples the
   next token.
-- ``words``, if several tokens of a prompt are processed at once, looks up the tokens' embeddings;
-  ``chunk`` then processes the tokens.
-- ``step.4``, ``step.2`` and variants of ``chunk`` and ``scores``, if weights are nested, read only
-  the upper 4 or 2 bits of each weight.
+- ``words`` looks up the embeddings of several tokens of a prompt, and ``chunk`` then processes
+  these tokens. They exist if several tokens of a prompt are processed at once.
+- ``step.4``, ``step.2`` and variants of ``chunk`` and ``scores`` read only the upper 4 or 2 bits of
+  each weight. They exist if weights are nested.
 
 An encoder-decoder also has ``lookup``, which looks up embeddings of some tokens of a source. Its
 entry point ``encode`` then computes the keys and values of all source tokens, to which each

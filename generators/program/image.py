@@ -69,7 +69,7 @@ class ImageBuilder:
             )
 
     def finish(self, model: str) -> Bytes:
-        """Return all bytes of the image, which must have no bytes without content (:meth:`skip`).
+        """Return all bytes of the image, which must not contain bytes reserved by :meth:`skip`.
 
         Raises :class:`FitError` if the image is larger than the external address space.
         """

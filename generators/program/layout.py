@@ -10,7 +10,7 @@ Bytes = NDArray[np.uint8]
 
 
 def rows_image(data: Bytes, config: Config) -> tuple[bytes, int]:
-    """Return a pair: the bytes of rows [m, bytes], and the row stride (bytes).
+    """Return rows [m, bytes] as bytes of external memory, and the row stride (bytes).
 
     Each row is padded with zeros to whole words of external memory.
     """
@@ -49,8 +49,9 @@ def param_words(
 ) -> Bytes:
     """Return requantization parameters of n columns as scratchpad words, [words, bytes].
 
-    If ``by_tile`` is true, the parameters of each tile column start a new word, as DRAIN reads
-    them. Otherwise column j is in lane j % L of word j // L, for L vector lanes.
+    If ``by_tile`` is true, the words are in the order in which DRAIN reads them: each tile (as many
+    columns as the array has) starts a new word. Otherwise column j is in lane j % L of word j // L,
+    for L vector lanes.
     """
     n, lanes = len(bias), config.vector.lanes
     columns = np.arange(n)

@@ -52,7 +52,7 @@ class Loop:
 
     @property
     def barred(self) -> bool:
-        """True if the body of the loop begins with a barrier."""
+        """True if the body begins with a barrier, an instruction that only makes engines wait."""
         first = self.body[0]
         return isinstance(first, Line) and first.opcode == Opcode.PARAMS
 

@@ -24,7 +24,9 @@ TRIED = 4
 def loop_tokens(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
     """Return a dictionary from the ``id`` of each :class:`Line` to the line's dependency tokens.
 
-    The result is None if there is a loop without barriers whose iterations need different tokens.
+    Such a token makes an instruction wait for an earlier instruction of another engine. Barriers
+    (instructions that only make engines wait) give all iterations of a loop the same tokens. The
+    result is None if there is a loop without barriers whose iterations need different tokens.
     """
     if all(node.barred for node in nodes if isinstance(node, Loop)):
         return _order(nodes, config, body=False)

@@ -6,7 +6,7 @@ engine that only makes engines wait. A loop with barriers has three:
 
 - The barrier before the loop waits for all earlier instructions of the loop's engines.
 - The barrier at the start of the loop's body begins each iteration: all other engines wait for it.
-  The body's last instruction, of the vector engine, waits for all other engines.
+  The body's last instruction is one of the vector engine, and waits for all other engines.
 - The barrier after the loop makes the loop's engines wait until the loop has ended.
 """
 
@@ -37,8 +37,9 @@ def barrier() -> Draft:
 def with_barriers(nodes: Sequence[Node]) -> list[Node]:
     """Return a list of instructions with barriers added at each loop.
 
-    A barrier is added before each loop, at the start of its body, and after the loop. If the body
-    does not end with an instruction of the vector engine, a barrier is also added at its end.
+    A barrier is an instruction that only makes engines wait. One is added before each loop, at the
+    start of its body, and after the loop. If the body does not end with an instruction of the
+    vector engine, a barrier is also added at its end.
     """
     ordered: list[Node] = []
     for node in nodes:
@@ -74,8 +75,8 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the program-memory words of a program, or None if its loops cannot be encoded.
 
     Loops use registers for operands that change from iteration to iteration. If too few registers
-    are free, loops also overwrite registers that the host has set, so the host must write these
-    before each start. If even these registers are too few, the result is None. It is also None if
+    are free, loops also overwrite registers that the host has set. The host must then write these
+    registers before each start. The result is None if even these registers do not suffice, or if
     iterations of a loop without barriers need different dependency tokens.
     """
     if config.fused:

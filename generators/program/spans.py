@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Reads:
-    """A span of cycles, ``begin`` to ``end`` - 1, in which a product reads scratchpad banks."""
+    """Span of cycles, ``begin`` to ``end`` - 1, in which a matrix product reads the scratchpad."""
 
     begin: int
     end: int
@@ -24,12 +24,12 @@ class Reads:
 
 
 def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
-    """Return the cycle after the last access of a command that makes ``accesses`` accesses.
+    """Return the cycle after the last of a command's ``accesses`` memory accesses.
 
-    The command makes at most one access per cycle, from cycle ``now`` on. ``spans`` are intervals
-    of cycles in ascending order: (first cycle, cycle after the last, share). In a span, only the
-    fraction ``share`` of the cycles permits an access. Outside of the spans, every cycle permits
-    one access.
+    The command makes at most one access per cycle, beginning in cycle ``now``. ``spans`` are
+    intervals of cycles in ascending order: (first cycle, cycle after the last, share). In a span,
+    only the fraction ``share`` of the cycles permits an access. Outside of the spans, every cycle
+    permits one access.
     """
     left = float(accesses)
     for begin, end, share in spans:

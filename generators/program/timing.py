@@ -39,11 +39,11 @@ def _reads(step: Step) -> bool:
 
 
 def parts(step: Step, config: Config) -> int:
-    """Return the number of passes in which the array multiplies each vector of a product.
+    """Return the number of passes of the array for each row of activations in a product.
 
-    A pass multiplies some bits of each weight by the elements of the vector. Several passes are
-    needed for weights with more bits than one pass handles, and for vectors of INT16 elements.
-    INT16 weights take two products; the product with their low bytes needs only one pass.
+    In a pass, the array multiplies the row by some bits of each weight. Several passes are needed
+    if weights have more bits than one pass handles, and for INT16 activations. INT16 weights take
+    two products; the product with their low bytes needs only one pass.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -88,15 +88,18 @@ class VectorTiming:
         sums: Iterable[Sums] = (),
         tiles: deque[Sums] | None = None,
     ) -> int:
-        """Return the cycle in which a command that is offered in cycle ``begin`` completes.
+        """Return the cycle in which the command ``step`` completes.
 
-        Matrix products have priority at the memories, so they may delay the command. Three
-        arguments have the spans of cycles in which products access memories:
+        The command is offered to the engine in cycle ``begin``. Matrix products have priority at
+        the memories, so they may delay the command. Three arguments have the spans of cycles in
+        which products access memories:
 
-        - ``others``: products read the scratchpad;
-        - ``sums``: products with resident weights write accumulator rows;
-        - ``tiles``: all other products write one tile column's accumulator rows in ascending order.
-          Past spans are removed from ``tiles``.
+        - ``others`` has the spans in which products read the scratchpad.
+        - ``sums`` has the spans in which products with weights in weight slots (storage in the
+          array) write accumulator rows.
+        - ``tiles`` has the spans in which all other products write accumulator rows: one span for
+          each weight tile, in which rows are written in ascending order. Past spans are removed
+          from ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -132,9 +135,9 @@ class VectorTiming:
     def read(self, step: Step, done: int) -> int:
         """Return the first cycle in which the engine can accept the command after ``step``.
 
-        ``step`` has the flag ``followed``, and completes in cycle ``done``. The flag permits the
-        engine to accept the next command before ``step`` completes. The engine waits only until
-        ``step`` has requested its last row of sums. If ``step`` has a second input, the engine also
+        ``step`` completes in cycle ``done``. It has the flag ``followed``, which permits the engine
+        to accept the next command earlier. The engine waits only until ``step`` has requested its
+        last row of sums from the accumulators. If ``step`` has a second input, the engine also
         waits until the last line of that input is requested.
         """
         config = self._config
@@ -251,10 +254,9 @@ class MatrixTiming:
     While a tile is multiplied, the lines of the next tile's weights arrive, one line per cycle. A
     tile's first activations enter the array
 
-    - after the tile's first line of weights in a systolic array;
-    - after the tile's last line in an array of adder trees;
-    - after the last line also in a systolic array, if INT8 weights and activations are in the same
-      scratchpad bank.
+    - in a systolic array: after the tile's first line of weights, or after its last line if INT8
+      weights and activations are in the same scratchpad bank;
+    - in an array of adder trees: after the tile's last line of weights.
 
     If weights of any format and activations are in the same bank, each read of a line delays the
     activations by one cycle. Weights in a format of fewer than 8 bits have fewer lines. Weights in
@@ -281,7 +283,7 @@ class MatrixTiming:
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return the cycles in which the command ``step`` begins, is accepted and ends.
+        """Return three cycles of the command ``step``: its begin, its acceptance and its end.
 
         ``ready`` is the first cycle in which the command is offered to the engine as the next one.
         The engine accepts the command at ``ready`` or later. A MATMUL begins when its first
