@@ -1,10 +1,10 @@
 """Bench of ``celosia.hdl.matrix.decoder.WeightDecoder``: random matrices in random formats.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``matrices``, the number
-of matrices; ``stall``, the probability in each cycle that the bench sends no input. A matrix is
-stored as lines (rows of bytes). The bench drives the port ``step``, which controls how the decoder
-converts lines to rows of weights. After each matrix the bench sends one line of INT8 weights, which
-the decoder must output unchanged.
+Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
+``matrices``, the number of matrices; ``stall``, the probability in each cycle that the bench sends
+no input. A matrix is stored as lines (rows of bytes). The bench drives the port ``step``, which
+controls how the decoder converts lines to rows of weights. After each matrix the bench sends one
+line of INT8 weights, which the decoder must output unchanged.
 """
 
 from typing import Any

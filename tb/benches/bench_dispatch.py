@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.control.dispatch``, which sends queued commands to the engines.
 
 A command waits for tokens that commands of other engines push when they complete. Random programs
-that cannot deadlock run on models of engines, whose speeds change. Parameters: ``config`` (fields
-that differ from the preset ``small``), ``commands`` (the number of commands) and ``stall``
-(probability in each cycle that the stream ``i`` pauses).
+that cannot deadlock run on models of engines, whose speeds change. Parameters: ``config`` (the
+configuration's fields that differ from the preset ``small``), ``commands`` (the number of commands)
+and ``stall`` (probability in each cycle that the stream ``i`` pauses).
 """
 
 from itertools import product
@@ -78,9 +78,10 @@ class EngineModel:
         getattr(self.dut, f"push_{self.name}").value = self.push if finishes else 0
 
     def sample(self) -> tuple[bool, bool]:
-        """Read the engine's ports; return the pair (a command was accepted, a command completed).
+        """Read the engine's ports, and return a pair of booleans.
 
-        A new command is compared with the next command in ``due``.
+        The first is true if the engine accepts a command in this cycle, the second is true if it
+        completes a command. A new command is compared with the next command in ``due``.
         """
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))

@@ -3,7 +3,7 @@
 The two memories are the external memory and the scratchpad. Parameters:
 
 - ``engine``: ``load`` or ``store``;
-- ``config``: the fields that differ from the preset ``small``;
+- ``config``: the configuration's fields that differ from the preset ``small``;
 - ``commands``: the number of commands;
 - ``stall``: the probability in each cycle that a port pauses;
 - ``latency``: the largest latency (cycles) of an external memory with random timing.
@@ -57,8 +57,8 @@ FIRST = 2
 def random_timing(random: np.random.Generator, latency: int) -> MemoryTiming:
     """Return a random timing of an external memory, with at most ``latency`` cycles of latency.
 
-    The memory can move a word in each cycle, or only in every second or third cycle. Half of the
-    timings have refreshes.
+    The memory can transfer a word in each cycle, or only in every second or third cycle. Half of
+    the random timings have refreshes.
     """
     period = int(random.integers(20, 200)) * int(random.integers(2))
     return MemoryTiming(

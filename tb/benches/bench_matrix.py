@@ -2,7 +2,7 @@
 
 The parameters of the bench:
 
-- ``config``: the fields that differ from the preset ``small``;
+- ``config``: the configuration's fields that differ from the preset ``small``;
 - ``products``: the list of the commands, or, instead of it, ``random``: the number of random
   commands;
 - ``stall``: the probability in each cycle that a scratchpad port pauses (the port ``b``, which

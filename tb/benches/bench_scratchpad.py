@@ -3,8 +3,8 @@
 The model of the scratchpad is an array of bytes, to which every write is also applied. Every read
 must return the bytes of this array.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``readers`` and ``writers``
-(names of the ports) and ``cycles`` (the number of cycles).
+Parameters: ``config`` (the configuration's fields that differ from the preset ``small``),
+``readers`` and ``writers`` (names of the ports) and ``cycles`` (the number of cycles).
 """
 
 from collections import deque

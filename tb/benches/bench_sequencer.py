@@ -2,8 +2,9 @@
 
 A golden model executes the instructions one after another, and so determines the expected words.
 
-Parameters: ``config`` (fields that differ from the preset ``small``), ``programs`` (the number of
-programs) and ``stall`` (probability in each cycle that the stream ``o`` pauses).
+Parameters: ``config`` (the configuration's fields that differ from the preset ``small``),
+``programs`` (the number of programs) and ``stall`` (probability in each cycle that the stream ``o``
+pauses).
 """
 
 from itertools import islice, product

@@ -1,8 +1,8 @@
 """Bench of ``celosia.hdl.sparse.sparse``: each command multiplies rows by a random sparse matrix.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``lanes`` of the unit;
-``problems``, a list of (m, k, n, sparsity), one for each command. A command multiplies an [m, k]
-matrix by weights [k, n], and ``sparsity`` is the share of weights that are zero.
+Parameters: ``config``, the configuration's fields that differ from the preset ``small``; ``lanes``
+of the unit; ``problems``, a list of (m, k, n, sparsity), one for each command. A command multiplies
+an [m, k] matrix by weights [k, n], and ``sparsity`` is the share of weights that are zero.
 
 Optional parameters: ``stall``, the probability that a scratchpad port does not accept a request in
 a cycle (default 0); ``report``, the path of a JSON file. The bench writes the list ``cycles`` to

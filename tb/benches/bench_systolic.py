@@ -3,10 +3,10 @@
 Vectors and lines of weights (rows or columns of a tile) often arrive in the first cycle that
 :class:`Schedule` allows.
 
-Parameters: ``config``, the fields that differ from the preset ``small``; ``cycles``, the number of
-cycles; ``latency`` of the array (cycles); ``rate``, the probability that the bench sends a vector
-in a cycle. Independently, with the same probability, it sends a line of weights if the array allows
-one in this cycle.
+Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
+``cycles``, the number of cycles; ``latency`` of the array (cycles); ``rate``, the probability that
+the bench sends a vector in a cycle. Independently, with the same probability, it sends a line of
+weights if the array allows one in this cycle.
 """
 
 from typing import Any

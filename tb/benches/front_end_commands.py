@@ -60,9 +60,10 @@ class Drawn:
         self.powers = cycle((power, side) for power in POWERS for side in range(2))
 
     def draw(self) -> Work:
-        """Return a random test case: a MAP, a NORM, SOFTMAX commands, or one of :meth:`others`.
+        """Return a random test case: a MAP, a NORM, SOFTMAX commands, or a command of other kinds.
 
-        NORM and SOFTMAX are returned only if the configuration has them.
+        :meth:`others` returns the commands of other kinds. NORM and SOFTMAX are returned only if
+        the configuration has their units.
         """
         kinds = [self.map, *[self.softmax] * bool(self.config.softmax)]
         kinds += [self.norm] * bool(self.config.vector.norm) + [self.others]

@@ -84,8 +84,9 @@ class Campaign:
     The machine's memories and registers begin with random contents. A trial runs one of
     ``programs`` random programs and disturbs the run in a random cycle. Then, without extra steps
     for recovery, it runs a second program, drawn at random from the same programs. The results of
-    the second run must equal those of the golden machine. Unless the machine is microcoded, the
-    second run must also take as many cycles as an undisturbed run. The disturbances are:
+    the second run must equal those of the golden machine. If the machine is not microcoded (has
+    engines), the second run must also take as many cycles as an undisturbed run. The disturbances
+    are:
 
     - a reset for 1 to 4 cycles, of the machine alone or with external memory;
     - an abort by the host, or an abort and a start in one write to CONTROL;

@@ -168,7 +168,7 @@ class SimulatedMachine(HostPort):
         A window has a count of cycles for each entry of ``ARRAY_CAUSES`` (a use of the array, or a
         cause of its idleness). It also has the numbers of words read from and written to external
         memory. If ``window`` is 0, later runs are not recorded. Raises :class:`InputError` if the
-        configuration has no trace ports, or is microcoded.
+        configuration has no trace ports, or is microcoded (has no engines).
         """
         if not self.config.control.trace:
             raise InputError(

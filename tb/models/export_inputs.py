@@ -24,24 +24,24 @@ class ExportInputs:
     """A model's calibration inputs, the inputs to export, and the names of the output's columns."""
 
     samples: Inputs
-    """Inputs to calibrate on."""
+    """Calibration inputs."""
     rows: Sequence[NDArray[np.float32]]
-    """Inputs as the machine is given them, before quantization."""
+    """Inputs to export: for each input the rows that the machine receives, before quantization."""
     names: tuple[str, ...]
-    """The names of the output's columns, if known."""
+    """Names of the output's columns; empty if unknown."""
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return a model's calibration inputs, inputs to export, and the names of its output columns.
 
-    The first ``count`` inputs of ``files`` are exported, or at most ``COUNT`` inputs if ``count``
-    is None. If ``files`` names only calibration inputs, the first calibration inputs are exported.
-    The column names are the labels of the model, if any.
+    The inputs to export are the first ``count`` inputs of ``files``, or at most ``COUNT`` inputs if
+    ``count`` is None. The column names are the labels of the model, if any.
 
-    If ``files`` names no inputs at all, the inputs depend on the model. For an encoder of the
-    package, training images of digits are the calibration inputs, test images are exported, and the
-    default column names are the class numbers. For any other model that reads text, sentences of
-    the package are the calibration inputs and are exported.
+    - If ``files`` names only calibration inputs, the first of these are the inputs to export.
+    - If ``files`` names no inputs, an encoder of the package is calibrated on training images of
+      digits. The inputs to export are test images, and the default column names are class numbers.
+    - If ``files`` names no inputs, sentences of the package are both the calibration inputs and the
+      inputs to export of any other model that reads text.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

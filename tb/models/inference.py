@@ -56,26 +56,28 @@ class Inferences:
     cycles: int = 0
     """Cycles of all inferences; 0 on a machine without a clock."""
     mismatches: int = 0
-    """Tensors that differ from the golden machine's. Those of the golden machine itself are
+    """Number of tensors that differ from the golden machine's. The golden machine's tensors are
     compared with :func:`celosia.generators.reference.integers.evaluate`."""
     tensors: int = 0
-    """Tensors compared: one per vector instruction, and the output; on the golden machine, whole
-    ones."""
+    """Number of compared tensors: one per vector instruction, and the output. On the golden
+    machine, whole tensors of the model are compared."""
     seconds: float = 0.0
     spent: Counter[str] = field(default_factory=Counter)
-    """Sums of the counters."""
+    """Sum of each counter of the machine over all runs."""
     recordings: list[Recording] = field(default_factory=list)
-    """Each inference in full, if requested."""
+    """A recording of each run if recordings were requested, otherwise empty."""
 
     def figures(self) -> dict[str, Any]:
         """Return the measurements of all inferences: a dictionary from name to value.
 
-        ``utilization`` is the number of useful products (those without padding) divided by (array
-        elements * cycles). ``where`` is a dictionary from an activity of the array to its cycles
-        (see ``celosia.sim.report.where``). ``engines`` is a dictionary from an engine to a
-        dictionary from the engine's activities to cycles. The cycles in ``where`` and ``engines``
-        are sums over all inferences. Both dictionaries are empty if the machine has no counters or
-        no clock.
+        The following values cover all inferences together:
+
+        - ``utilization``: the number of useful products (those without padding) divided by (array
+          elements * cycles).
+        - ``where``: a dictionary from an activity of the array to its cycles (see
+          ``celosia.sim.report.where``); empty if the machine has no counters or no clock.
+        - ``engines``: a dictionary from an engine to a dictionary from the engine's activities to
+          cycles; empty if the machine has no counters or no clock.
 
         The following values are means per inference:
 
@@ -87,10 +89,11 @@ class Inferences:
         - ``least_bytes``: the lower bound for ``read_bytes``.
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
-        between runs. ``again`` is a dictionary with the mean cycles and bytes of the later
-        inferences, which find these weights on the chip. It is empty if all inferences load the
-        weights. If the attribute ``compiled`` is not an :class:`Artefact`, ``macs``,
-        ``ideal_cycles``, ``utilization``, ``least_bytes`` and ``kept_bytes`` are None.
+        between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
+        that find these weights on the chip. It is empty if all inferences load the weights.
+
+        If the attribute ``compiled`` is not an :class:`Artefact`, ``macs``, ``ideal_cycles``,
+        ``utilization``, ``least_bytes`` and ``kept_bytes`` are None.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, Artefact) else None
@@ -162,11 +165,10 @@ def run_inferences(
 ) -> Inferences:
     """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
 
-    ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
-    widths. The first run uses the first width, the second run the next one, and so on; after the
-    last width the list starts again. If ``window`` is not 0, each inference is recorded, and a
-    :class:`Recording` has counts for each window of ``window`` cycles. On the golden machine
-    nothing is recorded.
+    Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The first
+    run uses the first width, the second run the next one, and so on; after the last width the list
+    starts again. If ``window`` is not 0, each run is recorded, and a :class:`Recording` has counts
+    for each window of ``window`` cycles. On the golden machine nothing is recorded.
 
     Raises :class:`InputError` if the simulator cannot run here.
     """
@@ -190,16 +192,15 @@ def infer(
 ) -> Inferences:
     """Run a compiled model on inputs, on a given machine, and return outputs and measurements.
 
-    ``timing`` is the timing of the machine's external memory, for predictions. ``bits`` lists the
-    widths (bits) at which runs read nested weights, which can be read at several widths. The first
-    run uses the first width, the second run the next one, and so on; after the last width the list
-    starts again.
+    ``timing`` is the timing of the machine's external memory, for predictions. Nested weights can
+    be read at several widths; ``bits`` lists the widths (bits) to use. The first run uses the first
+    width, the second run the next one, and so on; after the last width the list starts again.
 
-    Tensors and outputs are compared with those of the golden machine. If the machine has no trace
-    port, only the outputs are compared. If ``machine`` is the golden machine itself, its tensors
-    are compared with the integer reference, which computes the quantized model without its
-    programs. If ``compiled`` contains only the programs, not the model, the golden machine's
-    tensors are not compared.
+    - The tensors and outputs of a simulated machine are compared with those of the golden machine.
+      If the simulated machine has no trace port, only the outputs are compared.
+    - If ``machine`` is the golden machine, its tensors are compared with the integer reference,
+      which computes the quantized model without its programs. Nothing is compared if ``compiled``
+      contains only the programs, not the model.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -79,11 +79,11 @@ def run_texts(
     - ``where`` and ``engines``: sums over these runs, in the form of
       :func:`celosia.tb.models.run_text.run_text`.
 
-    ``bits`` lists the widths (bits) at which runs read nested weights, which can be read at several
-    widths. The first run uses the first width, the second run the next one, and so on; after the
-    last width the list starts again. The random choice of tokens starts from ``seed`` for the first
-    text, and from ``seed + 1`` for the second text. ``machine`` is a simulator's name or a machine,
-    as in :class:`celosia.tb.models.text_session.TextSession`.
+    Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The first
+    run uses the first width, the second run the next one, and so on; after the last width the list
+    starts again. The seed of random choices is ``seed`` for the first text, and ``seed + 1`` for
+    the second text. ``machine`` is a simulator's name or a machine, as in
+    :class:`celosia.tb.models.text_session.TextSession`.
 
     Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token
     or is too long, or the simulator cannot run here.

@@ -27,8 +27,8 @@ Ints = NDArray[np.int64]
 class Turn:
     """Measurements of one or more runs of a language model's programs, summed over the runs.
 
-    They are the clock cycles, the machine's counters, the number of tensors compared with the
-    golden machine's, and the number of these tensors that differ.
+    The measurements are the clock cycles, the machine's counters, the number of tensors compared
+    with the golden machine's, and the number of these tensors that differ.
     """
 
     cycles: int = 0

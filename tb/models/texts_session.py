@@ -26,16 +26,16 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Process one token of each text; return the next chosen token of each text.
+        """Process one token of each text; return a list with the next token of each text.
 
         ``tokens`` has one token for each text, or None for a text that must not advance. For each
-        text with a token, the function ``choose`` is called with the text's number, and returns the
-        chosen token. During this call, the session's methods :meth:`choose` and :meth:`logits`
-        return the results for this text.
+        text with a token, the argument ``choose`` is called with the text's number. This function
+        returns the next token of the text, or None. It can call the session's methods
+        :meth:`choose` and :meth:`logits`, which then return the results for this text.
 
         If the token of a text is None, the program processes the text's last token again, and the
-        text does not change. ``choose`` is not called, and the result for the text is None. The
-        cycles and counters of each call of :meth:`advance` are appended to ``turns``.
+        text does not change. The result for such a text is None. The cycles and counters of each
+        call of :meth:`advance` are appended to ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

@@ -47,10 +47,11 @@ def differing(
     bits: int = OPERAND_BITS,
     output: Ints | None = None,
 ) -> tuple[list[str], int]:
-    """Return (names of tensors that differ from the integer reference, number of compared tensors).
+    """Return the names of tensors that differ from the integer reference, and a number.
 
-    ``tensors`` are the tensors of an inference with the input ``values``, from
-    :meth:`celosia.generators.runtime.golden.GoldenModel.tensors`. If the weights are nested
+    The number is that of all compared tensors. The integer reference computes the quantized model
+    without its programs. ``tensors`` are the tensors of an inference with the input ``values``,
+    from :meth:`celosia.generators.runtime.golden.GoldenModel.tensors`. If the weights are nested
     (readable at several widths), ``bits`` is the width at which they were read.
 
     ``output`` is the array of integers that the host reads as the model's output. If ``output``

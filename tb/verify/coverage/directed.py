@@ -101,7 +101,7 @@ def build(
     ``asked`` is a dictionary from the name of a size, such as ``m``, to the required value. The
     other sizes are random in the first 11 attempts. In the 12th and last attempt they have the
     smallest allowed values. If ``least`` is true, only this last attempt is made. An attempt fails
-    if the checker refuses the instruction, or if its matrices do not fit the memories.
+    if the instruction is not legal, or if its matrices do not fit the memories.
     """
     if index_of(flags) > len(config.formats):
         return None

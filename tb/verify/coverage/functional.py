@@ -55,10 +55,9 @@ def goals(config: Config) -> tuple[Goal, ...]:
     - 1;
     - the number of elements that the hardware processes at once, such as the array's rows;
     - one more than this number;
-    - the largest size, which the checker and the scratchpad limit.
+    - the largest legal size for which the matrices fit the scratchpad.
 
-    Instructions that the checker refuses are no goals, for example an instruction whose flag needs
-    an absent unit.
+    Illegal instructions are no goals, for example an instruction whose flag needs an absent unit.
     """
     return tuple(_goals(config))
 

@@ -41,11 +41,11 @@ def run(case: Case) -> dict[str, Any]:
     The field ``config`` of the case selects the configuration. In half of the cases, the program is
     damaged: some words are changed, removed or inserted.
 
-    If the checker and the golden machine accept the program, the circuit must give the golden
-    machine's results: the signatures (hashes) of the vector engine's writes, and the stored bytes.
-    If the program is refused, the circuit's run of the program must end, by itself or by an ABORT
-    of the host. The circuit then runs the undamaged program, and must give the golden machine's
-    results.
+    If the instruction checker and the golden machine accept the program, the circuit must give the
+    golden machine's results: the signatures (hashes) of the vector engine's writes, and the stored
+    bytes. If the program is refused, the circuit's run of the program must end, by itself or by an
+    ABORT of the host. The circuit then runs the undamaged program, and must give the golden
+    machine's results.
 
     The registers and memories of the circuit begin with random contents. For an accepted damaged
     program they begin with zeros, as in the golden machine, because the program may read unwritten

@@ -65,14 +65,14 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compile a random model for a random machine in several ways.
 
-    Each way is a random choice of tiling, loops and placement of data that the compiler's search
-    could make. It gives one program. The checker must accept each program. The tensors that the
-    golden machine computes must equal those of the integer reference. The model is a decoder in one
-    case of seven, and an encoder in the others.
+    For each program, the tiling, the loops and the placement of data are random choices that the
+    compiler's search could make. The instruction checker must accept each program. The tensors that
+    the golden machine computes must equal those of the integer reference. The model is a decoder in
+    one case of seven, and an encoder in the others.
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty without an error.
-    ``programs`` is the number of different programs. ``refused`` counts the models and choices that
-    the compiler refused.
+    ``programs`` is the number of different programs. ``refused`` is the number of models and of
+    choices that the compiler refused.
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder

@@ -87,8 +87,7 @@ def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str
 
     ``session`` runs the decoder on a machine. The first ``context - STEPS`` of ``numbers`` (token
     numbers) are the prompt, and the last ``STEPS`` are the further tokens. For an encoder-decoder,
-    ``numbers`` also contains the source text: a token for each position of the source, from the
-    beginning of ``numbers``.
+    the first numbers are also the tokens of the source text, which fill all source positions.
 
     A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
     the golden machine, only logits and chosen tokens are compared, with the integer reference. The
