@@ -73,8 +73,8 @@ def checked(**least: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Return a decorator that checks a function's arguments before each call.
 
     Each argument must have the type of its annotation (:func:`check_type`). ``least`` maps names of
-    arguments to minimum values; None needs no minimum. The decorated function raises
-    :class:`InputError` if an argument is too small or has the wrong type.
+    arguments to minimum values; an argument that is None has no minimum. The decorated function
+    raises :class:`InputError` if an argument is too small or has the wrong type.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:

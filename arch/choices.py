@@ -60,8 +60,8 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
     ``values`` maps short names of configuration fields to values. It has all newer fields, and may
     have older fields. An option of a newer field, such as ``multiplier``, stands for a combination
-    of older fields' values (:data:`CHOICES`). If ``values`` has an older field, its value replaces
-    one value of this combination. The newer field then gets the option for the new combination.
+    of older fields' values (:data:`CHOICES`). If ``values`` has an older field, the combination
+    gets the value of this field. The newer field then gets the option for the new combination.
 
     Raises :class:`InputError` if no option stands for the new combination, and
     :class:`InputTypeError` if an older field's value has the wrong type.

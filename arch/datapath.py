@@ -25,17 +25,20 @@ class Datapath:
 
     @property
     def sram_latency(self) -> int:
-        """Cycles from a granted read request to the scratchpad until its data arrive."""
+        """Cycles from the grant of a scratchpad read request to the arrival of the data."""
         return 2 + self.stages
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from a scratchpad request for a row or column of a weight tile to its arrival."""
+        """Cycles from a scratchpad request for a row of a weight tile to the arrival of the row.
+
+        If an instruction transposes its weights, the array requests columns instead of rows.
+        """
         return self.sram_latency + self.stages
 
     @property
     def acc_latency(self) -> int:
-        """Cycles from an accepted read request for an accumulator row until its sums are output."""
+        """Cycles between an accepted read request for an accumulator row and the row's output."""
         return 2 + self.stages
 
     @property
@@ -48,7 +51,7 @@ class Datapath:
 
     @property
     def acc_settle(self) -> int:
-        """Fewest cycles from the last addition to an accumulator row to a read of this row."""
+        """Fewest cycles between the last addition to an accumulator row and a read of this row."""
         return 3 + self.stages + self.acc_corrected
 
     @property

@@ -43,10 +43,10 @@ class WeightFormat:
     """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the number of bytes that store a column of ``k`` codes and their scales.
+        """Return the number of stored rows of a matrix with ``k`` rows of codes.
 
-        Each row of the stored matrix has one of these bytes. ``group`` is the number of codes that
-        share a scale; 0 if no codes do.
+        A stored row has one byte for each column: a scale, or bits of codes. ``group`` is the
+        number of consecutive codes of a column that share a scale; 0 if no codes do.
         """
         if not group:
             return self._bytes(k)
@@ -68,7 +68,7 @@ class WeightFormat:
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
-        """Return the number of passes of the array that multiply by an operand of this format.
+        """Return the number of passes in which the array multiplies by an operand of this format.
 
         In each pass the array multiplies by one part of the operand (``width`` bits). The part with
         the highest bits is signed, the others are unsigned. If the format's operands

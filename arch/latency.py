@@ -98,8 +98,8 @@ def reader_latency(stages: int) -> int:
 def drain_latency(config: Datapath) -> int:
     """Return the cycles from a DRAIN's start to the first beat of sums from the accumulators.
 
-    DRAIN is the command that reads and clears accumulators. A beat is the group of sums that it
-    outputs in one cycle.
+    DRAIN is the command that reads and clears accumulators. A beat is the group of sums that are
+    read in one cycle.
     """
     return config.acc_latency + 1
 
@@ -227,11 +227,11 @@ def product_latency(config: MatrixSizes) -> int:
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles from a slot number at an adder-tree array to the slot's weights.
+    """Return the cycles that an adder-tree array takes to read the weights of a slot.
 
-    A weight slot stores one tile of weights. The cycles end when the weights arrive at the
-    multipliers. If the field ``registered`` is true and there are more than four slots, the weight
-    memory's output register adds one cycle.
+    A weight slot stores one tile of weights. The cycles are counted from the slot's number at the
+    array's input to the weights at the multipliers. If the field ``registered`` is true and there
+    are more than four slots, the weight memory's output register adds one cycle.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 

@@ -124,9 +124,10 @@ class MatrixSizes(Datapath):
 
     @property
     def slot_scales(self) -> int:
-        """Scale bits stored with each byte of a weight slot (storage for one tile); 0 if none.
+        """Number of scale bits stored with each byte of a weight slot; 0 if none.
 
-        The 8-bit scale of a column is divided among the bytes of the column.
+        A weight slot is the array's storage for one tile. The 8-bit scale of a column is divided
+        among the bytes of the column.
         """
         return -(-SCALE_BITS // self.array.rows) if self.packed_slots and self.weight_group else 0
 

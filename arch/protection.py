@@ -80,7 +80,7 @@ def check_bits(columns: Sequence[int]) -> int:
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return, for each data bit, the pattern of check bits that shows an error of this data bit.
+    """Return a list with the pattern of check bits that an error of each data bit causes.
 
     ``columns`` are the masks of :func:`code_columns`. A check bit fails if its stored value differs
     from the value computed from the data. The pattern of a data bit is a pair of masks ``(failing,

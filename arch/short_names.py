@@ -180,7 +180,7 @@ def shown(value: Any) -> str:
 
 
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dictionary from the short names of the fields to change to their new values.
+    """Return the changed fields of a configuration: a dictionary from short name to new value.
 
     ``changes`` is a dictionary with three kinds of keys:
 

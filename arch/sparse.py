@@ -44,9 +44,9 @@ def beat_bytes(lanes: int) -> int:
 
 
 def code_bytes(lanes: int, beats: int) -> int:
-    """Return the size of a sparse matrix in this storage format, including its header (bytes).
+    """Return the size of a coded sparse matrix, including its header (bytes).
 
-    ``beats`` is the number of beats after the header. A beat is a word with one entry for each of
-    ``lanes`` lanes.
+    ``beats`` is the number of beats after the header. A beat is a word with one entry (a part of
+    the code) for each of ``lanes`` lanes.
     """
     return (HEADER_BEATS + beats) * beat_bytes(lanes)

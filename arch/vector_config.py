@@ -47,11 +47,11 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words, from word 0 on, for sums that SOFTMAX and NORM read; 0: all.
+        """Number of parameter words that SOFTMAX and NORM can use to requantize sums; 0 for all.
 
-        SOFTMAX and NORM read the sums from accumulators, and requantize them with these words. A
-        parameter word has the requantization parameters of all lanes. Without the record ``fused``,
-        SOFTMAX and NORM cannot read accumulators, and the value is 0, too.
+        These are the words from word 0 on; each has the requantization parameters of all lanes.
+        The sums are read from accumulators. Without the record ``fused``, SOFTMAX and NORM cannot
+        read accumulators, and the value is 0, too.
         """
         return self.fused.words if self.fused else 0
 

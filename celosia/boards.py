@@ -34,8 +34,8 @@ def build(
 
     ``config`` defaults to the board's configuration. The folder ``out`` receives the bitstream, the
     report, the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the target
-    frequency (MHz). ``memory_bytes`` is the size of the external memory, which is made of block
-    RAM. Both have the board's values as defaults. Place and route runs once for each of ``seeds``
+    frequency (MHz), and ``memory_bytes`` the size of the external memory, which is made of block
+    RAM. By default, they have the board's values. Place and route runs once for each of ``seeds``
     seeds, and the fastest result is used.
 
     Raises :class:`InputError` if the board is unknown, the machine does not fit it, or the folder

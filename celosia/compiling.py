@@ -117,9 +117,9 @@ def _options(kind: type[_Kind], model: Model, values: dict[str, Any]) -> _Kind:
 def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:
     """Return the inputs on which an encoder is calibrated, after the host's preprocessing.
 
-    If ``calibration`` is a path, the inputs are read from this file. If it is None, they are
-    training images for a digits model, sentences for an encoder with a tokenizer, and random
-    numbers for any other encoder (with a warning). Otherwise ``calibration`` itself contains the
+    If ``calibration`` is a path, the inputs are read from this file. If it is None, a digits model
+    gets training images, and an encoder with a tokenizer gets sentences. Any other encoder gets
+    random numbers, with a warning. If ``calibration`` is neither a path nor None, it contains the
     inputs.
     """
     source = model.source
@@ -224,8 +224,8 @@ def compile_decoder(
     if the folder has none. ``show`` reports progress as in :func:`compile_encoder`; the other
     arguments are those of :func:`compile`.
 
-    Raises :class:`InputError` before any work if one of the ``prompts`` plus ``steps`` tokens is
-    longer than the model allows.
+    Raises :class:`InputError` before any work if one of ``prompts``, continued by ``steps`` tokens,
+    is longer than the model allows.
     """
     source = model.source
     assert isinstance(source, TextSource)

@@ -12,10 +12,11 @@ from celosia.tb.machine.toolchain import MACHINES
 
 
 def traced(code: Host, on: str | Machine) -> Host:
-    """Return ``code`` with a trace port if ``on`` names the golden machine or a simulator.
+    """Return a compiled program for a machine with a trace port, which reports written tensors.
 
-    ``code`` is a compiled program with its configuration. A trace port reports every written
-    tensor. If ``on`` is a board's port or a connected machine, ``code`` is returned unchanged.
+    ``code`` is the program with its configuration. If ``on`` names the golden machine or a
+    simulator, the trace port is added to the configuration. If ``on`` is a board's port or a
+    connected machine, ``code`` is returned unchanged.
     """
     if not isinstance(on, str) or on not in MACHINES:
         return code
@@ -26,10 +27,10 @@ def target(code: Host, on: str | Machine, timing: MemoryTiming) -> Machine:
     """Return the machine with the name ``on``; if ``on`` is a machine already, return it unchanged.
 
     The name is that of the golden machine, a simulator, or the port of a board, such as
-    ``/dev/ttyUSB0``. The golden machine and simulators have the trace port of :func:`traced`. Their
-    external memory has the timing ``timing`` and the size that the program ``code`` needs. Raises
-    :class:`InputError` if the name is unknown, and :class:`RunError` if no board answers at the
-    port.
+    ``/dev/ttyUSB0``. The golden machine and simulators have a trace port, which reports every
+    written tensor. Their external memory has the timing ``timing`` and the size that the program
+    ``code`` needs. Raises :class:`InputError` if the name is unknown, and :class:`RunError` if no
+    board answers at the port.
     """
     if not isinstance(on, str):
         return on

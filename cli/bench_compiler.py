@@ -71,7 +71,7 @@ def bench_compiler(names: tuple[str, ...]) -> None:
 
 
 def measured(model: ModelDescription | TextDescription, update: Update) -> dict[str, Any]:
-    """Draw weights for a model, quantize and compile it; return its table line.
+    """Draw weights for a model, quantize and compile the model; return a line of the table.
 
     The line is a dictionary from column names to cells. ``update`` is called before each of the
     three steps, with the number of finished steps and the number of all steps, 3.

@@ -1,4 +1,4 @@
-"""Options of commands that run campaigns, and a class that runs them with a progress bar.
+"""Options of commands that run campaigns, and a class that runs campaigns with a progress bar.
 
 A campaign is a series of independent cases, such as random programs, run in several processes.
 """

@@ -160,7 +160,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """The quantization options that a command prints with its results, a dictionary by name."""
+        """Dictionary from the names of quantization options to values, printed with results."""
         return {
             "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,

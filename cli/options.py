@@ -96,9 +96,9 @@ def config_choice(defaults: str) -> Adder:
     """Return a decorator that adds ``--config`` and ``--set`` to a command with several defaults.
 
     The command's function receives a function ``configured``. ``configured(preset)`` returns the
-    configuration of ``--config``, changed by ``--set``. If the user has not given ``--config``, it
-    is the configuration of the preset with the name ``preset``, changed by ``--set``. ``defaults``
-    is a part of the help of ``--config``: it lists the default preset of each model.
+    configuration of ``--config`` or, if the user has not given ``--config``, that of the preset
+    ``preset``. In both cases ``--set`` changes the configuration. ``defaults`` is a part of the
+    help of ``--config``: it lists the default preset of each model.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -198,7 +198,7 @@ def size_argument(
 
     The command gets the sizes as ``sizes``, the dictionary that :func:`read_size` returns. ``form``
     and ``smallest`` are passed to :func:`read_size`. ``default`` is the text if the user gives no
-    sizes. If it is None, the user must give them.
+    sizes. If ``default`` is None, the user must give sizes.
     """
 
     def read(
@@ -216,9 +216,9 @@ def size_argument(
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
     """Return a dictionary from name to size, read from a text such as ``64x64x64``.
 
-    ``form`` has the name of each size in the order of the text, such as ``MxKxN``. The dictionary
-    has these names in lower case. ``smallest`` is a dictionary from the first of these names to
-    default values; the user may omit these sizes at the beginning of the text. Raises
+    ``form`` has the names of the sizes in the order of the text, such as ``MxKxN``. The dictionary
+    has these names in lower case. The user may omit sizes at the beginning of the text if
+    ``smallest``, a dictionary from name to default value, has their names. Raises
     :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")

@@ -35,8 +35,8 @@ class RunTrace:
         """Return a new machine, whose runs are recorded if ``file`` is not None.
 
         ``simulator`` and ``arguments`` are those of
-        :func:`celosia.tb.machine.simulators.make_machine`. Raises :class:`InputError` if that
-        function does, or if runs must be recorded but the simulator does not count cycles.
+        :func:`celosia.tb.machine.simulators.make_machine`. Raises the errors of that function, and
+        :class:`InputError` if runs must be recorded but the simulator does not count cycles.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)

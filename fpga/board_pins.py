@@ -60,9 +60,9 @@ def memory_pins(
     """Return a dictionary from each port of a memory chip's controller to its pin.
 
     ``resource`` is the chip's resource in amaranth-boards. A port's name is the resource's name, an
-    underscore, and the signal's name. If ``ports`` has the signal, its entry replaces the signal's
-    name. Each bit of a signal in ``buses`` is a port with an index, such as ``sdram_a[0]``.
-    ``moved`` maps a signal to the names of the pins that are used instead of the resource's pins.
+    underscore, and the signal's name. ``ports`` maps some signals to other names, which replace the
+    signals' names. Each bit of a signal in ``buses`` is a port with an index, such as
+    ``sdram_a[0]``. ``moved`` maps a signal to names of pins that replace the resource's pins.
     """
     pins = {}
     for signal in signals_of(resource):

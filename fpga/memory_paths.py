@@ -23,12 +23,12 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the submodules between memories and the registers at the memories' outputs.
+    """Return the submodules to merge so that memories and their output registers are in one module.
 
-    The result maps a module's name to the names of the submodules on paths from a memory to these
-    registers. After the caller has merged the submodules into the module, it contains both the
-    memory and the registers. A memory is ignored if its outputs drive anything but registers.
-    ``memories`` are the names of the memory modules.
+    The result maps a module's name to the names of its submodules on paths from a memory to the
+    registers at the memory's output. After a merge of these submodules into the module, the module
+    contains both the memory and the registers. A memory is ignored if its outputs drive anything
+    but registers. ``memories`` are the names of the memory modules.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

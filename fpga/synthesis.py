@@ -101,10 +101,10 @@ def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Write a design's netlist to ``netlist.json`` in ``folder``, and return the resources.
+    """Write a design's netlist to ``netlist.json`` in ``folder``; return the resources it needs.
 
-    The netlist is made by the plain synthesis of :func:`plain_needs`. The result is the same
-    dictionary as that of :func:`plain_needs`, from keys of ``RESOURCES`` to numbers of resources.
+    Yosys's command for the family makes the netlist, as in :func:`plain_needs`. The result is a
+    dictionary from each key of ``RESOURCES`` to the number of these resources.
     """
     return _plain(verilog, top, family, folder, [NETLIST])
 

@@ -36,8 +36,8 @@ class Memories:
     which has one record. In external memory a unit is a word. ``units`` is a dictionary from the
     name of another memory to the number of cells in a unit (default 1).
 
-    Each row of a :class:`Region` must begin at the first cell of a unit. Two rows in the same unit
-    therefore share at least this cell, so that one record for all cells shows no false hazard.
+    Each row of a :class:`Region` must begin at the first cell of a unit. If two rows are in one
+    unit, both therefore contain this cell, and a hazard that the unit's record shows is real.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -46,7 +46,7 @@ class Memories:
         self._histories: dict[Memory, Counts] = {}
 
     def cells(self, region: Region) -> Counts:
-        """Return the last step of each engine that accessed each unit of a region.
+        """Return the last step in which each engine accessed each unit of a region.
 
         The result [2, engines, m, units] holds numbers of steps. The first index is 0 for reads, 1
         for writes. The other indices select the engine, a row of the region, and a unit of this

@@ -41,7 +41,7 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Configuration field of the optional unit that the instruction needs, or None."""
+        """Name of the field that configures the optional unit of the instruction, or None."""
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:
@@ -52,7 +52,8 @@ class Step:
 def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None) -> Iterator[Step]:
     """Yield the engine instructions from a start address to HALT, in program order.
 
-    ``registers`` holds the 16 registers, which the program changes in place; by default all are 0.
+    ``registers`` is a list of the 16 registers' values, which the program changes in place. By
+    default all values are 0.
     Raises :class:`ProgramError` if the program runs past its end, nests loops too deeply, has an
     invalid loop count, or contains a word that is no instruction.
     """

@@ -107,7 +107,8 @@ class MicroCore:
     def call(self, address: int, link: int) -> None:
         """Run the microcode routine that begins at ``address``, until it returns.
 
-        The routine must return to the address in register number ``link``, which this method sets.
+        This method writes the return address to register number ``link``; the routine must return
+        to this address.
         """
         until = len(self.microcode)
         self.registers[link], self.address = until, address

@@ -40,8 +40,8 @@ def both_lower(first: Ints, second: Ints) -> Ints:
     """Return bytes that hold the lower four bits of two elements each, as weight slots store them.
 
     ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte has the lower four
-    bits of an element of ``first``, as :func:`lower` returns them. The high half has the lower four
-    bits of the element of ``second`` at the same index.
+    bits of an element of ``first``. The high half has the lower four bits of the element of
+    ``second`` at the same index. Both are stored as signed numbers: the bits minus 8.
     """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 

@@ -147,7 +147,7 @@ def param_words(step: Step, config: Config) -> int:
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
-    """Return, for each output column, the index of its cosine or sine in the rotary table, [n].
+    """Return the index of each output column's cosine or sine in the rotary table, [n].
 
     The table is the second input of the instruction ``step``, which must have the flag ``rotate``.
     :func:`celosia.sim.rotary.rotary_places` defines the index.

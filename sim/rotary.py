@@ -55,7 +55,7 @@ def _round(
 
 
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
-    """Return, for each of ``n`` columns, the index of its cosine or sine in the rotary table, [n].
+    """Return the index of each column's cosine or sine in the rotary table, [n].
 
     An index is the position of an element in a row of the table, from 0 on. The first ``period``
     elements of the row are the cosines and sines of one head. They are the same for all heads, so

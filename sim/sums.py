@@ -22,9 +22,9 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 class Sums:
     """Records, for each accumulator row, the columns that a program may read.
 
-    A read sets the row's accumulators to zero. A program may read a column of a row only if it was
-    computed by every MATMUL and SPARSE that added to this row after the row's last read. It may
-    read all columns of a row to which nothing was added, because they are zero.
+    A read sets the row's accumulators to zero. Instructions MATMUL and SPARSE then add to the row.
+    A program may read only columns that each of these instructions has computed. If no instruction
+    has added to the row, the program may read all columns, because they are zero.
     """
 
     def __init__(self, config: Config):

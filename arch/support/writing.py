@@ -31,7 +31,7 @@ def write_files(
 ) -> None:
     """Write ``files`` (contents by file name) into a folder, which is created if needed.
 
-    All files are first written to a temporary folder in ``folder``. Only if this succeeds, they are
+    All files are first written to a temporary folder in ``folder``. If this succeeds, the files are
     moved one by one to ``folder``, and then the files with the paths ``outdated`` are deleted.
     Raises :class:`InputError` if the folder cannot be written.
     """

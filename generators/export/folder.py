@@ -33,7 +33,7 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
 def manifest_digest(described: Mapping[str, Any]) -> str:
     """Return the SHA-256 digest of a manifest's entries, in hexadecimal.
 
-    The digest itself and the place of the float model are left out.
+    The entries with this digest and with the origin of the float model are left out.
     """
     left_out = (OWN_DIGEST, ORIGIN)
     entries = {name: value for name, value in described.items() if name not in left_out}

@@ -54,9 +54,9 @@ def manifest(
     - If the entry names a setup program, the host loads that program, starts it at word 0 and waits
       for its end. A setup program copies the image to memories in the chip.
 
-    Then the host loads the program that the entry ``program`` describes. The dictionary ``entries``
-    in it has the entry points: the word addresses at which the host can start the program. All
-    other addresses are in bytes.
+    Then the host loads the program that the entry ``program`` describes. This entry has a
+    dictionary ``entries`` of the entry points: the word addresses at which the host can start the
+    program. All other addresses are in bytes.
 
     The manifest also has these entries:
 
@@ -222,7 +222,7 @@ def _calls(program: Host) -> dict[str, dict[str, Any]]:
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
     """Return the manifest's entry that describes a tokenizer, a dictionary.
 
-    - ``file``: the name of the tokenizer's file, or None if it has none;
+    - ``file``: the name of the tokenizer's file, or None if there is no file;
     - ``begin``: the token that begins a text;
     - ``ends``: a sorted list of the tokens that end a text;
     - ``split``: true if special tokens in a text are encoded as ordinary text;

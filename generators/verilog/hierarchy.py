@@ -193,13 +193,13 @@ def _named(text: str, parts: Sequence[ModuleSource | None]) -> str:
 
 
 def circuit_key(component: Component) -> Any:
-    """Return a dictionary key that identifies a component's circuit, or None.
+    """Return a dictionary key that identifies a component's circuit, or None if there is no key.
 
     Components with equal keys have equal circuits, and can share a module. The key is a tuple of
-    the component's class, attributes and ports; Amaranth's private attributes are not in it. An
-    attribute of one of the project's components is left out if its values cannot be compared and it
-    is no argument of the constructor, because the arguments determine it. Otherwise the result is
-    None for such an attribute.
+    the component's class, attributes and ports, without Amaranth's private attributes. An attribute
+    can have a value that cannot be compared. The key omits this attribute if the component is one
+    of the project's and the attribute is no argument of the constructor, because the arguments then
+    determine the value. In all other cases there is no key.
     """
     kind, ports = type(component), set(component.signature.members)
     bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))

@@ -120,10 +120,11 @@ class ModuleText:
         return self._under(comment, "\n".join(lines))
 
     def like(self, comment: str, header: str) -> str:
-        """Return the module's Verilog with the port list ``header``, preceded by ``comment``.
+        """Return the module's Verilog with the comments of another version of the module.
 
-        ``header`` is the commented port list of a module with the same ports; its widths are
-        replaced by this module's widths.
+        ``comment`` is the comment before the module, and ``header`` the other version's port list
+        with comments. Both versions have ports with the same names; the result has the widths of
+        this module.
         """
 
         def port(line: re.Match[str]) -> str:

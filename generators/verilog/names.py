@@ -299,10 +299,10 @@ def check_top_name(label: str, name: str, component: Component) -> None:
 
 
 def free_name(name: str) -> str:
-    """Return ``name``, changed if it is a reserved word of SystemVerilog.
+    """Return ``name``, with an underscore added if it is a reserved word of SystemVerilog.
 
-    An underscore is added to a reserved word. An underscore is also added to a reserved word with
-    underscores at its end, so that different names have different results.
+    A reserved word that already ends in an underscore gets one more: ``reg`` becomes ``reg_``, and
+    ``reg_`` becomes ``reg__``. So different names have different results.
     """
     return f"{name}_" if name.rstrip("_") in KEYWORDS else name
 
