@@ -18,7 +18,8 @@ class Placer(Protocol):
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
         """Return the circuit of ``component``, or an instance of a module that has this circuit.
 
-        ``elaborate(component, platform)`` returns the component's circuit.
+        ``elaborate`` is a function of a component and a platform, and returns the component's
+        circuit.
         """
         ...
 
@@ -53,7 +54,7 @@ def _store(construct: Callable) -> Callable:
 
 
 class Component(wiring.Component):
-    """A component that may become a separate module, shared by equal instances.
+    """Base class of components that may become separate modules, each shared by equal instances.
 
     A subclass adds its statements and submodules to the module ``m`` in its method ``circuit(m)``,
     or defines ``elaborate`` instead. If the platform is a :class:`Placer`, the platform decides
@@ -62,14 +63,15 @@ class Component(wiring.Component):
 
     - It communicates through its ports only.
     - It uses only the clock domain ``sync`` and domains derived from ``sync``.
-    - Its circuit depends only on its attributes. An attribute that is neither a number, text, shape
-      nor record is determined by the constructor's arguments.
+    - Its circuit depends only on its attributes. The constructor's arguments determine each
+      attribute that is not a number, a text, a shape, a record of ``celosia.arch``, or a list or
+      mapping of these.
     - If it needs a separate reset or enable, it has a port for it: ``ResetInserter`` and
       ``EnableInserter`` have no effect inside a separate module.
 
     The arguments of a subclass's constructor become attributes with the same names before the
-    constructor's first statement. If a port has the name of an argument, the attribute is the port.
-    An argument that is not of its annotated type raises
+    constructor's first statement. If an argument and a port have the same name, the attribute is
+    the port. An argument that is not of its annotated type raises
     :class:`celosia.arch.errors.InputTypeError`.
     """
 
@@ -95,7 +97,7 @@ class Component(wiring.Component):
 
 
 class InDomain(Elaboratable):
-    """A component whose clock domain ``sync`` is replaced by the domain ``domain``.
+    """The component ``component`` with the clock domain ``domain`` in place of ``sync``.
 
     A :class:`Placer` can make the component a separate module.
     """

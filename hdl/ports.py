@@ -194,8 +194,8 @@ class HostPort(wiring.Signature):
 class TracePort(wiring.Signature):
     """Reports the vector engine's scratchpad writes: results (``o``) and a NORM's sums (``s``).
 
-    The sums are those of input and residual that a NORM normalizes. ``retire`` is 1 for one cycle
-    when a vector command has completed, after its last write.
+    A NORM normalizes the sums of its input and residual, and also writes these sums. ``retire`` is
+    1 for one cycle when a vector command has completed, after its last write.
     """
 
     def __init__(self, access: Access):

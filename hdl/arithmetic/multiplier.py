@@ -106,10 +106,10 @@ class PackedMultiplier(Component):
     bits are too small by 1; an adder after the product register corrects them.
 
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
-    operand has more bits (:func:`overlaps`), ``b[1]`` is shifted by fewer bits. The multiplier's
-    output then has the sum of two overlapping groups: the highest bits of ``p[0]`` and the lowest
-    bits of ``p[1]``. Adders compute these bits of ``p[1]`` from the operands; the sum minus these
-    bits is the highest bits of ``p[0]``. A further register delays both products by one cycle.
+    operand has more bits (:func:`overlaps`), ``b[1]`` is shifted by fewer bits, and the two
+    products overlap. The highest bits of ``p[0]`` are then added to the lowest bits of ``p[1]``.
+    Adders compute these lowest bits of ``p[1]`` from ``a`` and ``b[1]``, and a subtractor separates
+    the two products. A further register delays both products by one cycle.
 
     Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
     ``factor_width``.

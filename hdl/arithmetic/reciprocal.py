@@ -24,7 +24,7 @@ MAX_WIDTH = 64
 
 
 class Normalizer(Component):
-    """Normalize an integer: find the position of its leading one, and the bits after that.
+    """Normalize an integer: find the position of its leading one, and the bits below this position.
 
     ``exponent`` is the position of the leading one of ``x``, and ``fraction`` the
     ``FRACTION_WIDTH`` bits below it. If ``x`` has fewer bits below the leading one, zeros are

@@ -13,10 +13,11 @@ MAX_WIDTH = 64
 
 @dataclass(frozen=True)
 class BusAddress:
-    """Maps the ``2**memory_width`` bytes of external memory to bus addresses from ``base`` on.
+    """Maps the bytes of external memory to bus addresses; ``base`` is the bus address of byte 0.
 
-    ``width`` is the width of a byte address of the bus (bits). Raises :class:`InputError` if the
-    bus address is too narrow, or ``base`` is not a multiple of the size of the memory.
+    External memory has ``2**memory_width`` bytes, at adjacent bus addresses. ``width`` is the width
+    of a byte address of the bus (bits). Raises :class:`InputError` if the bus address is too
+    narrow, or ``base`` is not a multiple of the size of the memory.
     """
 
     memory_width: int

@@ -49,7 +49,7 @@ def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member
 class BurstCutter(Component):
     """Cuts a memory request into bursts of at most ``longest`` words, for a bridge to a bus.
 
-    While ``valid`` is 1, the current burst has ``words`` words from byte address ``addr`` on;
+    While ``valid`` is 1, the current burst has ``words`` words and begins at byte address ``addr``;
     ``final`` is 1 for the last burst of the request. In a cycle with ``take`` at 1 the bridge
     accepts the current burst. In the next cycle the next burst of the request follows, if there is
     one. The next ``request`` is accepted when the bridge has accepted all bursts of the previous

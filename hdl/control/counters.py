@@ -21,9 +21,9 @@ class Counters(Component):
     one adder adds one of these registers to its counter in the memory. A counter in the memory is
     complete at most ``max(3, len(widths)) + 3`` cycles after its last increment.
 
-    ``hold`` must be 1 during a run. Increments may be nonzero only while ``hold`` is 1 and in the
-    cycle after. ``settled`` becomes 0 one cycle after ``hold`` rises, and 1 when ``hold`` is 0 and
-    all counters are complete. ``clear`` sets all counters to 0.
+    ``hold`` must be 1 during a run. While ``hold`` is 0, increments must be 0, except in the first
+    of these cycles. ``settled`` becomes 0 one cycle after ``hold`` rises, and 1 when ``hold`` is 0
+    and all counters are complete. ``clear`` sets all counters to 0.
 
     ``value`` is the content of the counter that ``index`` selected in the previous cycle, or 0 if
     it selected no counter. ``places`` lists the values of ``index`` that select the counters, in

@@ -177,11 +177,12 @@ class CommandQueue(Component):
 
 
 class StagedCommandQueue(CommandQueue):
-    """A :class:`CommandQueue` with shorter timing paths, for the option ``registered``.
+    """A :class:`CommandQueue` with shorter timing paths, for machines with option ``registered``.
 
-    An entry of the queue accepts a command only in a cycle that begins with the entry empty. One
-    cycle before a word arrives, registers select the operand to which the word belongs. If a memory
-    stores the commands (``stored``), at most one command leaves every two cycles.
+    If ``depth`` is 2, a command enters the output register only while this register is empty, not
+    in the cycle in which the previous command leaves. The operand to which a word belongs is
+    selected one word earlier, and stored in registers. If a memory stores the commands
+    (``stored``), at most one command leaves every two cycles.
     """
 
     stages = 1
@@ -285,7 +286,7 @@ _GRANTS = (_DirectGrant, _StagedGrant)
 
 
 class Dispatch(Component):
-    """Queues the commands of each engine; issues a command when its dependency tokens are there.
+    """Queues the commands of each engine; issues a command when its dependency tokens have arrived.
 
     ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A
     dependency token reports to one engine that another engine has completed a command. The pop mask

@@ -32,10 +32,10 @@ class RunRegisters(Component):
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
-        """Connect the component ``outcome`` to these registers; return those that a host reads.
+        """Connect ``outcome`` to the host port; return the registers of runs that a host can read.
 
-        ``outcome`` begins and ends runs. The result is a dictionary from each register's name to
-        its value.
+        ``outcome`` is the component that begins and ends runs. The result is a dictionary from the
+        name of each such register to its value.
         """
         host = self.host
         m.submodules.outcome = outcome

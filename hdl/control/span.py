@@ -10,13 +10,14 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Computes increments for a counter of the cycles from an activity's first cycle to its last.
+    """Computes the increments of a counter that measures the length of an activity (cycles).
 
-    The counter also includes pauses: cycles between the first and the last in which ``active`` is
-    0. ``grows`` is the number to add to the counter in a cycle. It is 0 if ``active`` is 0,
-    otherwise 1 plus the length (cycles) of the pause that ended with this cycle. A pause counts as
-    at most ``2**PAUSE_WIDTH - 1`` cycles. ``clear`` begins a new activity; cycles before its first
-    active cycle are not counted. ``grows`` depends combinationally on ``active``.
+    The counter counts all cycles from the first to the last cycle with ``active`` at 1. It includes
+    pauses: the cycles between them with ``active`` at 0. ``grows`` is the number to add to the
+    counter in the current cycle. If ``active`` is 0, ``grows`` is 0. If ``active`` is 1, ``grows``
+    is 1 plus the length (cycles) of a pause just before this cycle. A pause counts as at most
+    ``2**PAUSE_WIDTH - 1`` cycles. ``clear`` begins a new activity; cycles before its first active
+    cycle are not counted. ``grows`` depends combinationally on ``active``.
     """
 
     def __init__(self) -> None:

@@ -45,9 +45,9 @@ class PowerOn(Component):
     """Executes the power-on image (requests to the host link) at address ``addr`` of the flash.
 
     The image is read twice, so that no part of a damaged image is executed. The first pass checks
-    the CRC-32 of the whole image. If it is right, the second pass executes the records of the image
-    (``celosia.arch.power_on``). ``status`` is the value that the host link has last read from the
-    register STATUS. The record WAIT waits until ``status`` reports the end of a run.
+    the CRC-32 of the whole image. If the CRC is right, the second pass executes the records of the
+    image (``celosia.arch.power_on``). ``status`` is the value that the host link has last read from
+    the register STATUS. The record WAIT waits until ``status`` reports the end of a run.
 
     ``o`` outputs the text of the image's records TEXT and LABEL to the serial line. ``o_read``
     requests bytes from the flash reader, and ``i`` receives the bytes. ``request`` sends requests

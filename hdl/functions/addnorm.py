@@ -35,7 +35,11 @@ def input_layout(lanes: int) -> data.StructLayout:
 
 
 def output_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of an output beat: normalized elements ``value``, ``mask`` and ``last``."""
+    """Return the layout of a beat of normalized elements, one per lane, with ``last`` and ``mask``.
+
+    ``value`` has the elements (32 bits, signed); ``last`` and ``mask`` are as in
+    :func:`input_layout`.
+    """
     values = data.ArrayLayout(signed(32), lanes)
     return data.StructLayout({"value": values, "mask": lanes, "last": 1})
 
@@ -51,14 +55,18 @@ def sum_layout(lanes: int) -> data.StructLayout:
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width (bits) of the product of a row's element and the row's length."""
+    """Return the width (bits) of the product of a 16-bit element and the length of its row.
+
+    ``max_row`` is the number of elements of the longest row.
+    """
     return max_row.bit_length() + 16
 
 
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
-    """Return the layout of a beat of elements times row length, with ``last`` and ``mask``.
+    """Return the layout of a beat of products, one per lane, with ``last`` and ``mask``.
 
-    ``scaled`` has the products; ``last`` and ``mask`` are as in :func:`input_layout`.
+    ``scaled`` has the products: each element of a row is multiplied by the row's length. ``last``
+    and ``mask`` are as in :func:`input_layout`.
     """
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})

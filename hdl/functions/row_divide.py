@@ -21,7 +21,11 @@ ONE_SHIFT = 2 * OCTAVE_MANTISSA - PROBABILITY_FRACTION
 
 
 def probability_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat: ``p`` (probabilities in units of 2**-24), ``mask``, ``last``."""
+    """Return the layout of a beat of softmax results: ``p``, ``mask`` and ``last``.
+
+    ``p`` has a probability for each lane, in units of 2**-24. ``mask`` and ``last`` are as in
+    :func:`celosia.hdl.functions.row_maximum.score_layout`.
+    """
     probabilities = data.ArrayLayout(unsigned(PROBABILITY_WIDTH), lanes)
     return data.StructLayout({"p": probabilities, "mask": unsigned(lanes), "last": 1})
 

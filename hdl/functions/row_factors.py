@@ -34,8 +34,8 @@ class RowFactors(Component):
 
     A beat of the input stream ``i`` has 16-bit elements of both rows, ``x`` and ``r``. If ``add``
     is 1, the sum is ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. ``n`` is the number of
-    elements of a row. ``eps`` is added to ``n`` times the sum of squares of ``s``, from which the
-    factor is computed.
+    elements of a row. The factor is computed from ``n`` times the sum of squares of ``s``, plus
+    ``eps``.
 
     The output streams ``o_sum`` and ``o`` both have the elements of ``s``; in ``o`` they are 32-bit
     integers. Each output stream has a beat for each input beat, in input order, with the same

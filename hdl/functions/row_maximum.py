@@ -18,11 +18,13 @@ SCORE_WIDTH = 16
 
 
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
-    """Return the layout of a beat: ``lanes`` scores ``q``, their ``mask``, and the bit ``last``.
+    """Return the layout of a beat of softmax scores: ``q``, ``mask`` and ``last``.
 
-    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
-    the machine can store. If ``factors`` is not 0, the layout also has ``number``, the index at
-    which the factor of the beat's row will be stored.
+    ``q`` has a 16-bit score for each of ``lanes`` lanes. A lane's bit of ``mask`` is 1 if the score
+    takes part in the softmax. ``last`` is 1 in the last beat of a row. ``factors`` is the number of
+    row factors (reciprocals of the sum of a row's exponentials) that the machine can store. If
+    ``factors`` is not 0, the layout also has ``number``, the index at which the factor of the
+    beat's row will be stored.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -52,7 +54,7 @@ def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Val
 
 
 def strobes(m: Module, strobe: Value, cycles: int) -> Signal:
-    """Return the history of the bit ``strobe``: bit i of the result is its value i + 1 cycles ago.
+    """Return the history of a bit: bit i of the result is ``strobe`` of i + 1 cycles ago.
 
     The result has ``cycles`` bits. A reset clears all of them.
     """

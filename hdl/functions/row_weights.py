@@ -110,12 +110,13 @@ class WeightLanes:
 
 
 class RowWeights(Component):
-    """Turns a row's scores into exponentials (weights); outputs them with their sum's reciprocal.
+    """Computes the exponentials (weights) of a row's scores, and the reciprocal of their sum.
 
-    A weight is ``mantissa * 2**(-16 - shift)``, and the reciprocal is
-    ``inverse * 2**(-16 - scale)``. Latency from the last input beat of a row to the first output
-    beat is ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat
-    per cycle. ``sum_width`` is the width (bits) of the sum of a row with ``max_beats`` beats. If
+    ``o`` outputs each beat of weights together with the reciprocal for its row. A weight is
+    ``mantissa * 2**(-16 - shift)``, and the reciprocal is ``inverse * 2**(-16 - scale)``. Latency
+    from the last input beat of a row to the first output beat is
+    ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
+    cycle. ``sum_width`` is the width (bits) of the sum of a row with ``max_beats`` beats. If
     ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output ``errors``
     reports that a wrong word was read.
     """

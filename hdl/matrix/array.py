@@ -180,11 +180,13 @@ def sum_width(config: MatrixConfig, products: int) -> int:
 def enter(
     m: Module, config: MatrixConfig, operands: Any, elements: Any, count: Any, zero: Any
 ) -> None:
-    """Drive ``operands`` with ``elements`` minus the zero point ``zero``, one cycle later.
+    """Drive ``operands`` of the array with ``elements`` minus the zero point, one cycle later.
 
-    Operands from index ``count`` on are 0. An element has ``operand_width`` bits, or one bit more
-    in machines for INT16 (:mod:`celosia.hdl.matrix.wide`). The register that causes the delay is
-    after the subtraction, or before it in a systolic array with the option ``registered``.
+    ``zero`` is the zero point. Only the first ``count`` operands have elements; the other operands
+    are 0. An element has ``operand_width`` bits, or one bit more in machines for INT16
+    (:mod:`celosia.hdl.matrix.wide`). The delay is a register after the subtraction. In a systolic
+    array with the option ``registered`` (more pipeline registers), the register is before the
+    subtraction.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

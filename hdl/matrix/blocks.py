@@ -18,11 +18,11 @@ class BlockEncoder(Component):
 
     Equation (22) of docs/formats.md defines the format. In a cycle with ``first`` at 1,
     ``elements`` are the first row. In a later cycle with ``second`` at 1, ``elements`` are the
-    second row. Both rows have ``count`` valid elements. From the cycle after ``second`` on, ``o``
-    has one byte per column. The low half of the byte is the mantissa of the first row, and the high
-    half that of the second row. The encoder does not store the first row; while ``o`` is read,
-    input ``held`` must have this row. ``exponent`` is the shared exponent minus 1. Bytes of ``o``
-    from index ``count`` on are undefined.
+    second row. From the next cycle on, ``o`` has one byte per column. The low half of the byte is
+    the mantissa of the first row, and the high half that of the second row. The encoder does not
+    store the first row: the user drives the input ``held`` with this row while ``o`` is read.
+    ``exponent`` is the shared exponent minus 1. Both rows have ``count`` valid elements; bytes of
+    ``o`` from index ``count`` on are undefined.
     """
 
     def __init__(self, *, rows: int, cols: int):
@@ -79,5 +79,9 @@ def exponent_widths(config: MatrixConfig) -> list[int]:
 
 
 def operand(half: Value) -> Value:
-    """Return the signed operand decoded from a 4-bit mantissa, before the shift by its exponent."""
+    """Return the signed operand that a 4-bit mantissa stands for: ``2 * mantissa + 1``.
+
+    The low 4 bits of ``half`` are the mantissa, a signed number. The operand must still be shifted
+    by the exponent of its row.
+    """
     return Cat(1, half[:PAIRED_BITS]).as_signed()

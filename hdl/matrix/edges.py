@@ -62,11 +62,11 @@ class ActivationEdge(Component):
 class SleepEdge(Component):
     """The array's upper edge in a configuration with ``sleep``: disables unused columns.
 
-    A vector enters in a cycle with ``valid`` at 1, and uses columns 0 to ``n - 1``. For each used
-    column c, bit c of ``o`` is 1 after ``c + 1`` cycles and enables the column. The registers of a
-    disabled column hold, which saves power. If ``together[c]`` is true, column c is the right
-    column of a pair that shares multipliers. The right column is then enabled whenever column c - 1
-    is enabled.
+    A vector enters in a cycle with ``valid`` at 1, and uses columns 0 to ``n - 1``. If the vector
+    uses column c, bit c of ``o`` is 1 after ``c + 1`` cycles, and enables the column. The registers
+    of a disabled column hold, which saves power. If ``together[c]`` is true, column c is the right
+    column of a pair that shares multipliers. A vector that uses column c - 1 then also enables
+    column c.
     """
 
     def __init__(self, *, together: Sequence[bool]):

@@ -14,7 +14,7 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class ActivationEntry(Component):
-    """Subtracts the zero point from activations, and clears activations of rows that a tile lacks.
+    """Subtracts the zero point from activations, and sets those of unused array rows to 0.
 
     ``elements`` are the activations of a vector, and ``note`` has its control fields
     (:func:`celosia.hdl.matrix.streamer.vector_layout`). One cycle later, ``o`` is the vector for

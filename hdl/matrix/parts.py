@@ -40,11 +40,11 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return ``total``, a sum of products with a part of each weight, shifted to the part's place.
+    """Return a sum of products with one part of each weight, multiplied by the part's place value.
 
-    The part has ``width`` bits, and ``part.place`` is its number (:func:`part_layout`). The sum is
-    shifted left by the number of weight bits below the part. If ``part.alone`` is 1, the part is a
-    whole 4-bit weight, and the sum is not shifted.
+    ``total`` is the sum. A part is a group of ``width`` bits of a weight, and ``part.place`` is its
+    number (:func:`part_layout`). The sum is shifted left by the number of weight bits below the
+    part. If ``part.alone`` is 1, the part is a whole 4-bit weight, and the sum is not shifted.
     """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place

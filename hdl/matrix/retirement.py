@@ -22,12 +22,12 @@ class Retirement(Component):
     ``last`` must be 1 with the last vector of a command, and ``push`` must then be the mask of the
     engines that receive a dependency token. ``status.done`` is 1 ``latency + settle - dispatch``
     cycles after ``last``. A read of the accumulators that starts ``dispatch`` cycles after
-    ``status.done`` finds complete sums.
+    ``status.done`` reads complete sums.
 
-    The engine drives the other inputs. ``offered`` is 1 while a command waits in the queue.
-    ``taken`` is 1 in the cycle in which the engine accepts a command. ``waiting`` is 1 while the
-    scratchpad delays a request, and drives ``status.stall``. ``named`` is 1 while the weight
-    fetcher has a tile.
+    The other inputs report the state of the matrix engine. ``offered`` is 1 while a command waits
+    in the queue. ``taken`` is 1 in the cycle in which the engine accepts a command. ``waiting`` is
+    1 while the scratchpad delays a request, and drives ``status.stall``. ``named`` is 1 while the
+    weight fetcher has a tile to load or to output.
 
     ``status.busy`` is 1 while a command waits in the queue or is not done. ``working`` is 1 from a
     command's first tile until the last sum of all accepted commands is accumulated.

@@ -15,22 +15,22 @@ REGISTERED_AHEAD = 2
 class SlotGuard(Component):
     """Delays the load of a weight slot (storage for one tile) until its old weights are not needed.
 
-    ``free`` is 1 if the load of a tile into slot ``slot`` may begin with the request of line
-    ``line``. ``hold`` is 1 in the cycle in which a tile in slot ``slot`` is sent to the streamer,
-    which reads the tile's activations. ``freed`` is 1 in the cycle in which the last activations of
-    the oldest sent tile are requested; this may be the cycle of ``hold``. From the next cycle on,
-    the tile's slot is free if no other sent tile uses the slot. ``late`` is the number of register
-    stages between ``hold`` and the request of the tile's activations. At most ``2 + 2 * late``
-    tiles may be sent and not yet freed.
+    ``free`` is 1 if the load of a tile into slot ``slot`` may begin in this cycle with a request of
+    line ``line``. ``hold`` is 1 in the cycle in which a tile in slot ``slot`` is sent to the
+    streamer, which reads the tile's activations. ``freed`` is 1 in the cycle in which the last
+    activations of the oldest sent tile are requested; this may be the cycle of ``hold``. In the
+    next cycle the tile's slot is free, if no other sent tile uses the slot. ``late`` is the number
+    of register stages between ``hold`` and the request of the tile's activations. At most
+    ``2 + 2 * late`` tiles may be sent and not yet freed.
 
     In a systolic array ``free`` has two more conditions:
 
-    - Line r must wait r cycles longer after ``freed`` than line 0, because row r of the array uses
-      its activations r cycles after row 0.
-    - Rows of weights enter the array at the left and columns at the top, and must not reach an
-      element in the same cycle. Therefore the first line of a tile, with index r, must be requested
-      after cycle ``t + r - i``. Here the last line of the previous tile has index i and was
-      requested in cycle t.
+    - Line r must be requested at least r + 1 cycles after ``freed``, because row r of the
+      array uses its activations r cycles after row 0.
+    - Rows of weights enter the array at the left, columns at the top. A row and a column must not
+      reach an element in the same cycle. Therefore the first line of a tile, with index r, must be
+      requested after cycle ``t + r - i``. Here the last line of the previous tile has index i and
+      was requested in cycle t.
 
     ``written`` is 1 in a cycle in which line ``index`` of any slot is requested.
     """
@@ -53,10 +53,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Do nothing: only the subclass :class:`StagedSlotGuard` has inputs to connect.
+        """Connect inputs that describe the next tile to ``tiles``; this class has no such inputs.
 
-        They describe the next tile, and are connected to the outputs of ``tiles``, a
-        :class:`~celosia.hdl.matrix.tiles.TileWalker`.
+        ``tiles`` is the :class:`~celosia.hdl.matrix.tiles.TileWalker` that generates the tiles.
+        Only the subclass :class:`StagedSlotGuard` has inputs to connect.
         """
 
     def circuit(self, m):
@@ -126,9 +126,10 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect the inputs for the next cycle to ``tiles``, which predicts its next tile.
+        """Connect the inputs for the next cycle to ``tiles``, which predicts the next tile.
 
-        The inputs are ``moves``, ``next_slot`` and ``next_line``.
+        The inputs are ``moves``, ``next_slot`` and ``next_line``. ``tiles`` is a
+        :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`.
         """
         m.d.comb += [
             self.moves.eq(tiles.moves),

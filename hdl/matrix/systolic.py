@@ -24,9 +24,9 @@ class SystolicArray(Component):
 
     ``i_weights`` writes one line of a tile per cycle into a weight slot (storage for one tile). The
     line is a row, or a column if ``column`` is 1. The lines of a tile are all rows or all columns,
-    in ascending order from 0. Line 0 may arrive from the cycle after the last activations that use
-    the old weights of the slot. Activations that use the new weights may arrive from the cycle
-    after line 0, if the other lines arrive in consecutive cycles after line 0.
+    in ascending order from 0. Line 0 must arrive at least one cycle after the last activations that
+    use the old weights of the slot. If the other lines follow line 0 in consecutive cycles,
+    activations may use the new weights one cycle after line 0 or later.
 
     These fields of the configuration change the array:
 

@@ -31,11 +31,11 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     and ``n`` are the numbers of rows and columns that the tile uses. The tile's lines (rows or
     columns of weights) from ``line`` to ``end - 1`` are loaded.
 
-    If ``onward`` is 1, the lines of the next tile follow the lines of this tile in memory.
-    ``b_addr`` does not include the bytes of tiles with ``onward`` at 1: a tile's first line is at
-    ``b_addr`` plus the bytes of all earlier such tiles of the command. If weights have a format
-    below 8 bits or scales of groups (:func:`stacked`), only earlier tiles in the same columns of B
-    count.
+    If ``onward`` is 1, the next tile's lines directly follow this tile's lines in memory, and
+    ``b_addr`` of later tiles does not include this tile's bytes. A tile's first line is at
+    ``b_addr`` plus the bytes of all earlier tiles of the command that have ``onward`` at 1. If
+    weights have a format below 8 bits or scales of groups (:func:`stacked`), only earlier tiles in
+    the same columns of B count.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
     in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
@@ -272,8 +272,8 @@ class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` with a register before ``o``, which delays each tile by one cycle.
 
     The additional outputs predict the tile on ``o`` in the next cycle. If ``moves`` is 0, ``o``
-    keeps its tile. If ``moves`` is 1, the next tile is ``following``, if ``o.valid`` is 1 in the
-    next cycle.
+    keeps its tile. If ``moves`` is 1, ``o`` has the tile ``following``, or no tile (``o.valid`` is
+    0).
     """
 
     def _more_members(self):
@@ -312,25 +312,25 @@ def appends(command):
 
 
 def format_of(command):
-    """Return the weight format of a command: 0 for INT8, else 1 plus the format's index.
-
-    The index is that in ``formats`` of the machine's configuration.
-    """
+    """Return a command's weight format: 0 for INT8, 1 + its index in ``MatrixConfig.formats``."""
     return _flags_of(command, "format_1", "format_2", "format_4")
 
 
 def paired(command):
-    """Return 1 for a MATMUL by preloaded weights with two 4-bit tiles per weight slot, else 0."""
+    """Return 1 for a MATMUL by preloaded weights with two 4-bit tiles per weight slot, else 0.
+
+    A weight slot is storage for one tile of bytes.
+    """
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
 
 
 def one_of_pair(config: MatrixConfig, command):
-    """Return 1 if each byte of a command's weight slots has an element of each of two KV heads.
+    """Return 1 if a command's weight slots have the 4-bit keys or values of two KV heads, else 0.
 
-    A weight slot is storage for one tile of bytes. A command with such slots multiplies by the
-    4-bit tile of one of the two heads, or loads the tiles of both heads. The result is 0 for other
-    commands.
+    A weight slot is storage for one tile of bytes; each byte then has one element of each head.
+    Such a command multiplies by the 4-bit tile of one of the two heads, or loads the tiles of both
+    heads.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -338,8 +338,8 @@ def one_of_pair(config: MatrixConfig, command):
 def second_of_pair(config: MatrixConfig, command):
     """Return 1 if a command multiplies by the second of two tiles in the same weight slot, else 0.
 
-    A weight slot has one byte for each element of a tile; in such a slot, each byte holds a 4-bit
-    element of each of the two tiles.
+    A weight slot has one byte for each element of a tile. The low half of each byte can have an
+    element of a first 4-bit tile, and the high half an element of a second tile.
     """
     return flag_if(config.packed_cache, command, "second")
 

@@ -54,8 +54,8 @@ class TreeColumn(Component):
 
     If the configuration has ``low_rows``, a slot can store attention keys with their upper four
     bits in the first ``high_rows`` rows and lower four bits in the last rows. If ``lower`` is 1,
-    the first rows count 16-fold in the sum that ``o`` has one cycle later. If ``lower`` is 0, all
-    rows count once.
+    the products of the first rows are multiplied by 16 before they are added. ``lower`` must arrive
+    one cycle before the sum on ``o``.
 
     If the configuration has ``block_exponents``, each row of a slot has an exponent. The bits of an
     exponent are divided among several columns: this column stores ``exponent_width`` bits, and

@@ -53,10 +53,11 @@ def row_layout(memory: Memory, access: Access) -> data.StructLayout:
 
 
 def piece_layout(memory: Memory) -> data.StructLayout:
-    """Return the layout of a request for a burst of ``last + 1`` words from word ``word_addr`` on.
+    """Return the layout of a request for a burst of ``last + 1`` words of external memory.
 
-    If ``end`` is 1, the burst is the last one of a command, and the engines in the mask ``push``
-    receive a dependency token after it. If ``empty`` is 1, no words are moved.
+    The burst begins at word address ``word_addr``. If ``end`` is 1, the burst is the last one of a
+    command, and the engines in the mask ``push`` receive a dependency token after the burst. If
+    ``empty`` is 1, no words are moved.
     """
     return data.StructLayout(
         {

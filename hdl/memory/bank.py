@@ -15,16 +15,16 @@ from celosia.hdl.stream.pipeline import delay
 class Bank(Component):
     """A byte-addressed memory of ``size`` bytes; an access has at most ``line_bytes`` bytes.
 
-    Throughput is one read and one write per cycle. Addresses are bytes, and multiples of ``align``;
-    lower address bits are ignored. A row has ``line_bytes`` bytes. An access may begin at any
-    aligned byte of a row. It continues in the next row, and wraps from the last byte of the memory
-    to byte 0.
+    Throughput is one read and one write per cycle. Addresses are byte addresses, and multiples of
+    ``align``; lower address bits are ignored. A row has ``line_bytes`` bytes. An access may begin
+    at any aligned byte of a row. It continues in the next row, and wraps from the last byte of the
+    memory to byte 0.
 
-    ``read_data`` has ``line_bytes`` bytes from ``read_addr`` on, two cycles after ``read_en``. Byte
-    0 of ``read_data`` is the byte at ``read_addr``. Written bytes must already be rotated: if bit
-    ``i`` of ``write_mask`` is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row.
-    The row is that of ``write_addr`` if ``i`` is at least the offset of ``write_addr`` in the row.
-    For smaller ``i``, the row is the next one.
+    Two cycles after ``read_en``, ``read_data`` has ``line_bytes`` bytes. Byte 0 of ``read_data`` is
+    the byte at ``read_addr``, and the bytes at the next addresses follow. Written bytes must
+    already be rotated: if bit ``i`` of ``write_mask`` is 1, byte ``i`` of ``write_data`` is written
+    to byte ``i`` of a row. The row is that of ``write_addr`` if ``i`` is at least the offset of
+    ``write_addr`` in the row. For smaller ``i``, the row is the next one.
 
     A read returns bytes that were written in earlier cycles; bytes written in the cycle of the read
     are undefined. If ``level`` is not ``none``, words have check bits, and ``errors`` reports read
@@ -91,7 +91,7 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return a list of words that each join ``count`` values, the first value in the low bits."""
+    """Return a list of words, each of ``count`` adjacent values, the first in the low bits."""
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]

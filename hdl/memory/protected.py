@@ -54,7 +54,11 @@ def check(word: Value, columns: Sequence[int]) -> Value:
 
 
 def syndrome(word: Value, stored: Value, columns: Sequence[int]) -> Value:
-    """Return a word's syndrome: the check bits of ``word`` XOR the ``stored`` check bits."""
+    """Return a word's syndrome: the check bits computed from ``word``, XOR ``stored``.
+
+    ``stored`` are the check bits that are stored with the word. The syndrome is 0 if no error is
+    detected. ``columns`` is as in :func:`check`.
+    """
     pairs = zip(_checked(word, columns), stored, strict=True)
     return Cat(Cat(bits, bit).xor() for bits, bit in pairs)
 
@@ -70,8 +74,8 @@ def _checked(word: Value, columns: Sequence[int]) -> list[Value]:
 def corrections(found: Value, columns: Sequence[int]) -> tuple[Value, Value]:
     """Return a mask with a 1 at a word's wrong bit, and the error bits of :func:`errors_found`.
 
-    Both are computed from the word's syndrome ``found``. The word XOR the mask is the corrected
-    word. If two bits are wrong, the error cannot be corrected, and the mask is undefined.
+    ``found`` is the word's syndrome. The word XOR the mask is the corrected word. If two bits are
+    wrong, the error cannot be corrected, and the mask is undefined.
     """
     flipped = [
         _picked(found, wrong).all() & ~_picked(found, right).any()
@@ -93,7 +97,7 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return ``word`` with check bits inserted after each group of ``part`` bits."""
+    """Return ``word`` with the check bits of each group of ``part`` bits inserted after it."""
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 

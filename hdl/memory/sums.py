@@ -48,10 +48,10 @@ class DirectSums:
         """Return two bits that select the first operand of a column's adder.
 
         If the first bit is 1, the operand is the adder's last sum. If only the second bit is 1, the
-        operand is the column's element of the row for the adder (:meth:`read`). If both bits are 0,
-        the operand is 0. ``marks`` has the two bits in the cycle of the addition, and ``early`` has
-        them one cycle before. This class returns ``marks``; a subclass can return ``early`` through
-        a register.
+        operand is the column's sum in the accumulator row that was read for the adder
+        (:meth:`read`). If both bits are 0, the operand is 0. ``marks`` has the two bits in the
+        cycle of the addition, and ``early`` has them one cycle before. This class returns
+        ``marks``; a subclass can return ``early`` through a register.
         """
         return marks
 
@@ -60,8 +60,8 @@ class DirectSums:
 
         The list of error bits is empty in classes that do not correct rows. The rows are available
         one cycle after ``banks`` output them. ``adds`` is the number of the bank with the row for
-        the adder, and ``drains`` that of the bank with the row for a drain. ``add_1`` is 1 if a
-        bank outputs a row for the adder, and ``drained_1`` is 1 if a bank outputs a row for a
+        the adder, and ``drains`` the number of the bank with the row for a drain. ``add_1`` is 1 if
+        a bank outputs a row for the adder, and ``drained_1`` is 1 if a bank outputs a row for a
         drain. ``add_2`` is ``add_1`` one cycle later. ``total`` is the row of sums that the adders
         computed last.
 
@@ -85,9 +85,8 @@ class StagedSums(DirectSums):
 
     A register delays each sum before it is written. The accumulators are two banks of block RAM.
     Each bank has an output register, which is part of the block RAM. A row that is read comes from
-    the output register of its bank. Each column
-    has separate registers for the two bits that select its adder's operand (:meth:`begin`), so that
-    they can be placed near the column.
+    the output register of its bank. Each column has separate registers for the two bits that select
+    its adder's operand (:meth:`begin`), so that the registers can be placed near the column.
     """
 
     later = 1

@@ -13,7 +13,7 @@ from celosia.hdl.sparse.sparse import SparseUnit
 
 
 class SparseMatrixEngine(Component):
-    """A :class:`MatrixEngine` that also runs SPARSE, on a :class:`SparseUnit`.
+    """A :class:`MatrixEngine` that also runs the command SPARSE, on a :class:`SparseUnit`.
 
     The array and the sparse unit receive commands in program order, and never work at the same
     time: each waits until the other is done. So they share the ports to scratchpad and

@@ -20,7 +20,7 @@ BEATS_AHEAD = 8
 
 
 class SparseUnit(Component):
-    """Runs SPARSE: each lane processes one entry (a weight and the zeros before it) per cycle.
+    """Runs SPARSE commands: each lane processes one entry (a weight and zeros before it) per cycle.
 
     The rows of activations A are read through ``a``, ``load_bytes`` activations per cycle; a row is
     read while the previous row is multiplied. The encoded sparse matrix B is read through ``b``

@@ -1,8 +1,8 @@
 """Optional fields of payloads, and optional ports, for units that a machine may not have.
 
 Layouts and signatures define which fields and ports exist. A circuit can assign values to all
-fields by the functions of this module. They ignore the values of fields that do not exist, so that
-an absent unit leaves no logic.
+fields by the functions of this module. The functions ignore values for fields that do not exist, so
+that an absent unit leaves no logic.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to shape, with those arguments that have at least one bit.
+    """Return the optional fields with at least one bit, as a dictionary from name to shape.
 
     An argument is NAME=SHAPE. True stands for a shape of one bit, and False for no bits.
     """
@@ -29,7 +29,7 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to input port, for those arguments with at least one bit.
+    """Return the optional input ports with at least one bit, as a dictionary from name to port.
 
     An argument is NAME=SHAPE, as in :func:`present`.
     """
@@ -37,7 +37,7 @@ def inputs(**fields: Any) -> dict[str, Any]:
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return a dictionary from name to output port, for those arguments with at least one bit.
+    """Return the optional output ports with at least one bit, as a dictionary from name to port.
 
     An argument is NAME=SHAPE, as in :func:`present`.
     """

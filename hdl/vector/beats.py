@@ -90,9 +90,11 @@ def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, obje
 def staged(
     m: Module, config: VectorConfig, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
-    """Connect ``source`` to a chain of register slices, one per name; return the chain's output.
+    """Connect ``source`` to a chain of register slices, and return the output of the last slice.
 
-    Without the option ``registered``, there are no slices and ``source`` itself is returned. A
-    slice has space for two payloads with the option ``fused``, otherwise for only one.
+    There is a slice for each name in ``names``, a submodule of ``m`` with this name. In machines
+    without the option ``registered`` (more pipeline registers), there are no slices, and ``source``
+    itself is returned. With the option ``fused``, a slice has space for two payloads, otherwise for
+    only one.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

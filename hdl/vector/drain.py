@@ -19,8 +19,8 @@ class DrainReader(Component):
     """Reads m rows of n accumulators and clears them; outputs beats of ``lanes`` sums.
 
     The n columns are read in groups called tile columns, one group after another. A tile column has
-    at most the number of columns of the array. Tile column nt is in the accumulator rows from
-    ``acc_addr + nt * acc_stride`` on. A row of a tile column makes ``ceil(columns / lanes)`` beats,
+    at most the number of columns of the array. The first row of tile column nt is accumulator row
+    ``acc_addr + nt * acc_stride``. A row of a tile column makes ``ceil(columns / lanes)`` beats,
     one per cycle, lowest column first. Lanes past the end of the row are undefined. The first beat
     follows ``start`` by ``drain_latency`` cycles, or more if the array is adding sums to the
     requested bank.

@@ -26,15 +26,16 @@ class FrontEnds(Component):
     reads requantized accumulators from ``drained`` instead of ``i``. During commands without a
     front end no beat is accepted or output.
 
-    ``command`` must hold from the first input beat of the command to its last beat on ``o``. In
-    machines with the option ``registered`` (more pipeline registers) it must be valid one cycle
-    before the first beat. ``opcode`` and ``flag`` are those of the command, but may change one
-    cycle later than ``command``. A cycle with ``start`` at 1 starts a SOFTMAX, and may come before
-    the last beat of the previous SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX begins;
-    while ``owes`` is 1, ``command`` must be the new command. It may differ from the previous
-    command only as :class:`SoftmaxFront` permits. In machines with the option ``registered``, the
-    front ends of SOFTMAX and NORM receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
-    later.
+    ``command`` must hold from the first input beat of the command to its last beat on ``o``.
+    ``opcode`` and ``flag`` are those of the command, but may change one cycle later than
+    ``command``. In machines with the option ``registered`` (more pipeline registers), ``command``
+    must be valid one cycle before the first beat. The front ends of SOFTMAX and NORM then receive
+    ``start``, ``command``, ``opcode`` and ``flag`` one cycle later.
+
+    A cycle with ``start`` at 1 starts a SOFTMAX, and may come before the last beat of the previous
+    SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX begins. While ``owes`` is 1,
+    ``command`` must be the new command. The new command may differ from the previous command only
+    in the fields that :class:`SoftmaxFront` loads for the next softmax.
     """
 
     def __init__(self, config: VectorConfig):

@@ -50,7 +50,7 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the lane of the current beat in which a given column of the row is.
+    """Computes the lane of the current beat that has a given column of the row.
 
     The number of the column is ``first`` in row 0, and increases by ``step`` from row to row.
     ``offset`` is this number minus the number of the beat's first column. If ``offset`` is from 0

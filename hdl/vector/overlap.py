@@ -22,8 +22,8 @@ class Overlap(Component):
     beat of command ``o`` is written.
 
     If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the command's
-    results are written. The command is stored, and ``behind`` is 1 from the next cycle on. The
-    first cycle in which ``early`` can be 1 is that of ``read``, or the next one if ``stages`` is 1.
+    results are written. The command is stored, and ``behind`` is 1 from the next cycle on.
+    ``early`` can be 1 in the cycle of ``read`` or later; if ``stages`` is 1, only in a later cycle.
     ``follows`` is 1 if command ``i`` has the opcode of the stored command. While ``behind`` is 1,
     command ``i`` may start only if ``follows`` is 1.
     """

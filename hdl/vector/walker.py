@@ -49,13 +49,13 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start a walk of a :class:`Walker` when ``start`` is 1; ``behind`` permits queued walks.
+    """Start a walk (sequence of addresses) when ``start`` is 1; ``behind`` permits a queued walk.
 
-    If ``behind`` is true, ``start`` may be 1 during a walk: the next walk is then queued, and
-    follows the current one without a gap. The result is a bit that is 1 from ``start`` until the
-    walk starts. If ``behind`` is false, nothing is queued, and the result is the constant 0. If the
-    walker's ``stages`` is 1, ``start`` passes a register, so a walk starts at least one cycle after
-    ``start``.
+    ``walker`` generates the walk. If ``behind`` is true, ``start`` may be 1 during a walk: the next
+    walk is then queued, and follows the current walk without a gap. The result is a bit that is 1
+    from ``start`` until the new walk starts. If ``behind`` is false, nothing is queued, and the
+    result is the constant 0. If the walker's ``stages`` is 1, ``start`` passes a register, so a
+    walk starts at least one cycle after ``start``.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -72,10 +72,11 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
-    """Return the stream of a :class:`Walker`'s beats, for a unit that writes to their addresses.
+    """Return the beats of ``walker`` as a stream, for a unit that writes to the beats' addresses.
 
     If the walker's ``stages`` is 1, the stream passes two register slices. One slice can be placed
-    near the walker, the other near the unit that writes. Otherwise the stream is unchanged.
+    near the walker, the other near the unit that writes. ``forward`` is an argument of the second
+    slice (:class:`RegisterSlice`). If ``stages`` is 0, the stream is unchanged.
     """
     near = slices(m, walker.o, "near", stages=walker.stages)
     return slices(m, near, "ahead", stages=walker.stages, forward=forward)

@@ -56,10 +56,10 @@ class BlockReader(Component):
     """Splits read bursts into requests for blocks, and outputs the words of the blocks.
 
     A block is the data of one access to the chip. ``o_block`` outputs the addresses of the blocks
-    to read, one per cycle. No block is requested while ``READ_AHEAD`` requested blocks are not
-    completely output on ``port``. If ``i_valid`` is 1, ``i`` is the data of the oldest requested
-    block that has not arrived yet. One word is output per cycle. The first block of a burst is
-    requested one cycle after the last block of the previous burst.
+    to read, one per cycle. No further block is requested while ``READ_AHEAD`` requested blocks
+    still have words to output on ``port``. If ``i_valid`` is 1, ``i`` is the data of the oldest
+    requested block that has not arrived yet. One word is output per cycle. The first block of a
+    burst is requested one cycle after the last block of the previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
