@@ -44,8 +44,9 @@ class Accumulators:
         result is an even number.
 
         Sums with ``later`` true are computed only after all other sums are requantized. So their
-        rows may overlap the rows of other sums. They are allocated from the last row down, and rows
-        for other sums from row 0 up. Raises :class:`FitError` if there are too few rows.
+        rows may overlap the rows of other sums. Rows for ``later`` sums are allocated from the last
+        row down, and rows for other sums from row 0 up. Raises :class:`FitError` if there are too
+        few rows.
         """
         if name not in self._named:
             before = self._taken[later]

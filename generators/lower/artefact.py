@@ -75,7 +75,7 @@ class Artefact(Host):
         """Return the number of multiply-accumulates that the results of a run need.
 
         Linear layers and attention are counted, padding is not. For an encoder, the input has
-        ``rows`` rows, by default the largest number.
+        ``rows`` rows or, by default, the most rows that the model allows.
 
         For a decoder, the run processes the token with index ``position`` in a text. The token
         attends to itself, to the earlier tokens in the cache, and to ``source`` tokens of a source

@@ -61,7 +61,10 @@ def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly(Generic[Source]):
-    """A model's programs, one for each entry point, with buffers that have no addresses yet."""
+    """A model's programs, one for each entry point, before their buffers have addresses.
+
+    The methods return program words and predicted cycles for given buffer addresses.
+    """
 
     source: Source
     """The plan from which the instructions were made."""
@@ -216,9 +219,10 @@ def fastest(
 ) -> Trial[Source]:
     """Call ``make`` for each of ``choices``, and return the trial with the lowest ``cost``.
 
-    A trial is the programs with buffer addresses and predicted cycles. If no new trial costs less
-    than the trial ``best``, the result is ``best``. ``make`` raises :class:`FitError` for choices
-    that do not fit. If no choices fit and ``best`` is None, the first of these errors is raised.
+    A trial is the programs with buffer addresses, predicted cycles and the cost (cycles, then
+    program words). If no new trial costs less than the trial ``best``, the result is ``best``.
+    ``make`` raises :class:`FitError` for choices that do not fit. If no choices fit and ``best`` is
+    None, the first of these errors is raised.
     """
     errors = list[FitError]()
     for each in choices:
@@ -275,11 +279,11 @@ def check_programs(
     lasting: Iterable[str],
     tensor_bytes: int = 0,
 ) -> None:
-    """Check that a model fits, and extend the lifetimes of the buffers named ``lasting``.
+    """Check that a model fits program memory and weight slots, and extend buffers' lifetimes.
 
-    ``used`` has the lifetime of each buffer. Buffers of ``lasting`` keep their contents from run to
-    run, so the function changes their lifetime in ``used`` to the whole program. ``tensor_bytes``
-    is the size of the largest tensors that are in the scratchpad at the same time.
+    ``used`` has the lifetime of each buffer. The buffers named ``lasting`` keep their contents from
+    run to run, so the function changes their lifetime in ``used`` to the whole program.
+    ``tensor_bytes`` is the size of the largest tensors that are in the scratchpad at the same time.
 
     Raises :class:`FitError` if ``least``, a lower bound of the programs' words
     (:func:`fewest_words`), exceeds the program memory. The same error is raised if the model needs

@@ -62,7 +62,7 @@ class Rows:
 
     @property
     def total(self) -> int:
-        """Number of rows of scores: rows of queries times heads."""
+        """Number of rows of scores: number of query rows times number of heads."""
         return self.count * self.heads
 
 

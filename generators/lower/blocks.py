@@ -55,10 +55,9 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
     """Cut the range from 0 to ``total`` at ``marks``, and divide each interval into parts.
 
-    The result has one list of parts (first, count) for each interval between two neighbouring
-    marks. Each interval is divided into as few equal parts as possible. The size of a part is a
-    multiple of ``unit``, and at most ``most * unit``; only the last part of an interval may be
-    smaller.
+    The result has a list of parts (first, count) for each interval between two neighbouring marks.
+    Each interval is divided into as few equal parts as possible; only its last part may be smaller.
+    The size of a part is a multiple of ``unit``, and at most ``most * unit``.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -99,12 +98,12 @@ class Blocks:
 
     @property
     def row_marks(self) -> range:
-        """First row of each block."""
+        """Index of the first row of each block, as a range."""
         return range(0, self.rows, self.row_step)
 
     @property
     def column_marks(self) -> range:
-        """First column of each block."""
+        """Index of the first column of each block, as a range."""
         return range(0, self.columns, self.column_step)
 
     @property
@@ -113,7 +112,7 @@ class Blocks:
         return self.rows * self.columns * self.size
 
     def stride(self, column: int) -> int:
-        """Return the row stride of the block that contains a column (bytes)."""
+        """Return the row stride (bytes) of the block that contains a column."""
         first = column // self.column_step * self.column_step
         return min(self.column_step, self.columns - first) * self.size
 

@@ -23,7 +23,7 @@ from celosia.generators.quantize.options import NARROW_BITS
 class Cached:
     """Makes the instructions that store one attention's keys and values for one text.
 
-    It also makes the operands with which other instructions read these keys and values.
+    The class also makes the operands with which other instructions read these keys and values.
     """
 
     def __init__(self, make: Instructions, kept: Kept):
@@ -111,8 +111,9 @@ class Cached:
     def rows(self, name: str) -> View:
         """Return the scratchpad view of ``keys``, ``values`` or ``inputs``, one row for each token.
 
-        A view is an address and a row stride. If keys and values are in external memory, or if each
-        run computes them from inputs, all layers use the same rows for them.
+        A view is an address and a row stride. Different layers usually have different rows. All
+        layers use the same rows for keys and values if these are in external memory, or if each run
+        computes them from inputs.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])

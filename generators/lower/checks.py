@@ -71,9 +71,9 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
 def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
     """Raise :class:`InputError` if a run cannot process ``texts`` texts at once.
 
-    The number must be in the supported range. More than one text is refused for an encoder-decoder.
-    It is also refused if the cache stores inputs, from which each run computes all keys and values
-    again.
+    The number must be in the supported range. More than one text is an error for an
+    encoder-decoder. More than one text is also an error if the cache stores inputs, from which each
+    run computes all keys and values again.
     """
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")

@@ -62,7 +62,7 @@ class Choices:
     def is_smaller(self, other: "Choices") -> bool:
         """Return whether loads and blocks are at most as large as with the choices ``other``.
 
-        ``blob_bytes`` is the size of one load, and ``block_bytes`` that of one block of a tensor.
+        The sizes are ``blob_bytes`` (of one load) and ``block_bytes`` (of one block of a tensor).
         The result is False if the choices differ in loops, or in ``compact``, the rule by which
         tiles of zeros are left out.
         """

@@ -99,8 +99,7 @@ def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
     """Return the division of a decoder's operations into parts that are computed one after another.
 
     The division depends on the sizes of decoder and machine, and on the memories of the data
-    (``way``). It also depends on ``texts``: a run processes one token of each of this number of
-    texts.
+    (``way``). A run processes one token of each of ``texts`` texts.
     """
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

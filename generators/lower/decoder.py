@@ -141,7 +141,10 @@ class Layers(Instructions):
         self._nodes += repeat(bodies, 1)
 
     def lower_rowwise(self, step: Step) -> None:
-        """Add the instructions of a step's norms and conversions of the residual stream."""
+        """Add the instructions of a step: norms or conversions of the residual stream.
+
+        A conversion changes the scale or the width of numbers.
+        """
         for op in (step.op, *step.behind):
             self.norm(op)
 

@@ -133,9 +133,9 @@ def _programs(nodes: Sequence[Node], call: Call, *, coarser: bool = True) -> dic
 def again(nodes: Sequence[Node]) -> list[Node]:
     """Return the instructions of every run after the first one.
 
-    They are those of the first run (``nodes``) without the loads that only this run needs, such as
-    loads of weights that stay on the chip. If there are no such loads, all runs have the same
-    instructions, and the list is empty.
+    ``nodes`` are the instructions of the first run. The result omits the loads that only the first
+    run needs, such as loads of weights that stay on the chip. If there are no such loads, all runs
+    have the same instructions, and the list is empty.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

@@ -40,7 +40,7 @@ class FitError(InputError):
 
     The ``remedies`` are alternatives: dictionaries from names of configuration fields to the
     smallest values that may suffice. ``excess`` is the size that the model needs in the memory that
-    is too small. Its unit is bytes for the scratchpad and external memory, words for the program
+    is too small. The unit is bytes for the scratchpad and external memory, words for the program
     memory, and slots for weight slots (array storage for one weight tile each).
 
     ``hopeless`` is true if loads of other sizes or at other points of the program cannot help: the

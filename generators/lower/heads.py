@@ -125,8 +125,8 @@ class Heads:
     def requantized(self, step: Sequence[Rows], sums: View, columns: Part) -> Draft:
         """Return the DRAIN instruction that writes some columns of scores to the scratchpad.
 
-        It is used if the softmax does not read the scores' sums in the accumulators. ``columns`` is
-        the pair (first, count), and ``sums`` the view of the sums.
+        The instruction is used if the softmax does not read the sums of the scores in the
+        accumulators. ``columns`` is the pair (first, count), and ``sums`` the view of the sums.
         """
         head = next(start for start, count in self.runs if step[0].head < start + count)
         work = self._work(
@@ -194,10 +194,10 @@ class Heads:
     def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by some columns of values.
 
-        ``columns`` is the pair (first, count). The sums begin at accumulator row ``acc``. If one
-        DRAIN writes several heads side by side, all sums of a head precede the sums of the next
-        head. Otherwise the rows of all heads are adjacent in each tile column (columns of the
-        array's width).
+        ``columns`` is the pair (first, count). The sums begin at accumulator row ``acc``. The order
+        of the sums depends on the DRAIN that reads them. If one DRAIN writes several heads side by
+        side, all sums of a head precede the sums of the next head. Otherwise the rows of all heads
+        are adjacent in each tile column (columns of the array's width).
         """
         total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
         for rows in step:

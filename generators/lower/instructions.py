@@ -144,8 +144,8 @@ class Work:
 
         ``beside`` is the view of a second input: rows to add, rotations or multipliers. If
         ``residual`` is true, the second input is the target's old values, which are added.
-        ``table`` is an operand whose meaning depends on ``flags``: a table slot, the columns of a
-        head or a zero point.
+        ``table`` is an operand of the instruction. Depending on ``flags`` it is a table slot, the
+        number of a head's columns or a zero point.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:

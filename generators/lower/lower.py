@@ -30,7 +30,7 @@ SAMPLED = 2
 class Lowered:
     """A lowered encoder: its instructions, the sizes of its buffers, and its memory image.
 
-    The members ``before``, ``layers`` and ``after`` have the instructions before, in and after the
+    The instructions are in three members: ``before`` the layers, ``layers``, and ``after`` the
     layers.
     """
 

@@ -22,9 +22,9 @@ def load(
     ``target``. Rows are ``outside`` bytes apart in external memory, and ``step`` bytes apart in the
     scratchpad; if such a distance is 0, the rows are contiguous.
 
-    ``defines`` is the name of a buffer whose old content is not needed from this load on. It is
-    empty if there is no such buffer. If ``once`` is true, only the first run executes the load,
-    otherwise every run.
+    ``defines`` is the name of the target's buffer if no later instruction reads the buffer's old
+    content. Otherwise ``defines`` is empty. If ``once`` is true, only the first run executes the
+    load, otherwise every run.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)

@@ -183,9 +183,10 @@ class Plan:
 
     @property
     def rotates_keys(self) -> bool:
-        """True if each run rotates the keys of all tokens, by their positions in the cache.
+        """True if each run rotates the keys of all tokens by the tokens' positions in the cache.
 
-        This is so if positions are rotary, and each run computes all keys from cached inputs.
+        The value is True if positions are rotary, and if each run computes all keys from cached
+        inputs.
         """
         return self.cache.recompute and self.decoder.rotary is not None
 

@@ -82,7 +82,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The products of some columns of a linear layer's weights, and the requantization parameters.
+    """Products with some columns of a linear layer's weights, and the requantization parameters.
 
     The weights stay on the chip, or each run loads them from external memory.
     """
@@ -195,8 +195,8 @@ class Room:
 
         The result is two lists of :class:`Product`. The first list has the products with these
         rows. The second list is for a low-rank correction: two thin matrices, whose product is
-        added to the weights. It has the products with the second of these matrices, for each range
-        of its rows in ``thin`` (default: none).
+        added to the weights. The second list has the products with the second thin matrix, for each
+        range of its rows in ``thin`` (default: none).
 
         Nested weights are stored as bit planes, one after another. The rows ``thin`` are stored
         after the first plane.

@@ -92,14 +92,14 @@ class Instructions(Rules):
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the distance between the sums of adjacent tile columns (in accumulator rows).
+        """Return the distance (in accumulator rows) between the sums of adjacent tile columns.
 
         A tile column is as wide as the array. If a run may have several rows, the distance is
         ``rows``, the largest number of rows in a run. The output head always has one row.
 
         For one row, the distance is 2, but for the output projection of attention it is 1. The
         accumulators have two banks: even rows and odd rows. With distance 2, all sums of a product
-        are in one bank. They can be requantized while another product writes the other bank.
+        are in one bank, and can be requantized while another product writes the other bank.
         """
         if self.rows > 1 and op is not self.plan.head:
             return self.rows
@@ -115,9 +115,9 @@ class Instructions(Rules):
     def take(self) -> list[Node]:
         """Return the instructions that were added since the previous call of this method.
 
-        Words that these instructions have loaded to the parameter memory are not used by
-        instructions that are added later. Those load their requantization words again, from word 0
-        of the memory on.
+        Instructions that are added later do not use the words that these instructions have loaded
+        to the parameter memory. The later instructions load their requantization words again, from
+        word 0 of this memory on.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
@@ -187,8 +187,8 @@ class Instructions(Rules):
           rotation, the DRAIN computes it as well.
         - ``flags`` are further instruction flags, and ``table`` is an operand. For an activation, a
           rotation or a gate, the method chooses the operand.
-        - ``factor`` is used if the layer reads rows of a deferred norm, which has stored a factor
-          for each row. It is the number of row 0's factor.
+        - ``factor`` is the number of the factor for row 0. It is used if the layer reads rows of a
+          deferred norm, which has stored a factor for each row.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole

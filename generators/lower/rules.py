@@ -215,13 +215,13 @@ class Rules(ABC):
     ) -> list[Draft]:
         """Return the DRAIN instructions that requantize the sums of a linear layer's product.
 
-        They also apply the layer's activation and add its residual, if it has them. There is one
-        instruction for each block of rows of the result's buffer.
+        If the layer has an activation or a residual, the instructions also apply the activation and
+        add the residual. There is one instruction for each block of rows of the result's buffer.
 
         ``sums`` is the view of the sums in the accumulators, ``params`` the first word of the
         requantization parameters, and ``flags`` are further instruction flags. ``rows`` and
-        ``columns`` (first, count) are the part of the result that is computed. It is written to
-        ``target`` or, by default, to the result's buffer.
+        ``columns`` (first, count) are the part of the result that is computed. The part is written
+        to ``target`` or, by default, to the result's buffer.
 
         ``behind`` are the rowwise operations after the layer. If the first is a rotation, the DRAIN
         also rotates the result by the cosines and sines in the view ``beside``. If the first is a
@@ -229,8 +229,8 @@ class Rules(ABC):
         of an activation, the columns of a head for a rotation, or the zero point of a gate's rows.
 
         If the layer reads rows of a deferred norm, the DRAIN multiplies each row by a stored
-        factor. Its first row uses the factor that has the row's number; if this is row 0, it uses
-        factor number ``factor`` instead.
+        factor. A DRAIN that begins at row 0 uses the factors from number ``factor`` on. Any other
+        DRAIN uses the factors from the number of its first row on.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -321,8 +321,8 @@ class Rules(ABC):
     ) -> Work:
         """Return :class:`Work`: addresses and sizes of an instruction that writes part of a tensor.
 
-        ``rows`` and ``columns`` (first, count) select the part of the tensor ``target``. It is
-        written to the view ``place``, by default the tensor's buffer. If ``anew`` is true, no
+        ``rows`` and ``columns`` (first, count) select the part of the tensor ``target``. The part
+        is written to the view ``place``, by default the tensor's buffer. If ``anew`` is true, no
         instruction reads the buffer's old content any more, so the first write to it may destroy
         this content.
         """

@@ -79,11 +79,11 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the :class:`Spilled` program, or None if it is not possible.
+        """Return the :class:`Spilled` program, or None if spilling is not possible.
 
         The result has the sections with the added loads and stores, the addresses of the buffers,
-        and the bytes of external memory for stored blocks. It is None if the buffers of one
-        instruction do not fit the scratchpad together.
+        and the bytes of external memory for stored blocks. Spilling is not possible if the buffers
+        of one instruction do not fit the scratchpad together.
         """
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []

@@ -184,8 +184,8 @@ def constants(stage: Stage) -> None:
 def least_size(config: Config) -> int:
     """Return the least size (bytes) of a buffer for data that are streamed piece by piece.
 
-    A buffer of this size has room for the smallest piece of each kind, for example the weights of
-    one tile of the array.
+    The smallest piece of each kind, for example the weights of one tile of the array, fits such a
+    buffer.
     """
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(

@@ -58,7 +58,8 @@ class TextOptions(Quantization):
 def skips_zeros(config: Config) -> bool:
     """Return whether a machine can skip the zeros in a decoder's weights when it multiplies.
 
-    It can if it has the zero-skip unit (``sparse_lanes``) and streams weights from external memory.
+    The machine must have the zero-skip unit (``sparse_lanes``) and stream weights from external
+    memory.
     """
     return config.sparse_lanes > 0 and config.array.weight_depth <= RING_SLOTS
 
@@ -66,8 +67,8 @@ def skips_zeros(config: Config) -> bool:
 def check_sparse(config: Config) -> None:
     """Raise :class:`InputError` if a machine cannot skip the zeros in a decoder's weights.
 
-    It needs the zero-skip unit (``sparse_lanes``), and weights that are streamed from external
-    memory. The message names the field that prevents it.
+    The machine must have the zero-skip unit (``sparse_lanes``) and stream weights from external
+    memory. The message names the configuration field to change.
     """
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")

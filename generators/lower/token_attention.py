@@ -115,10 +115,10 @@ class TokenAttention(Heads):
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Add instructions that compute the keys or the values of all tokens of the text.
 
-        They are computed from the attention's inputs, which the cache stores. ``name`` is ``keys``
-        or ``values``. ``op`` is the linear layer that computes them, and ``behind`` are the rowwise
-        operations after it. The layer's tile columns are computed in parts, one after another. The
-        sums of a part need at most half of the accumulators.
+        The keys or values are computed from the attention's inputs, which the cache stores.
+        ``name`` is ``keys`` or ``values``. ``op`` is the linear layer that computes them, and
+        ``behind`` are the rowwise operations after it. The layer's tile columns are computed in
+        parts, one after another. The sums of a part need at most half of the accumulators.
         """
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
@@ -129,12 +129,14 @@ class TokenAttention(Heads):
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
-        """Return three lists of functions that make the instructions for one token.
+        """Return three lists of functions that make the attention's instructions for one token.
 
-        The first list has one function, for the scores and their softmax. The second and third
-        lists have one function for each range of key heads in :attr:`parts`. Functions of the
-        second list multiply probabilities by values. Functions of the third list requantize the
-        sums. The query heads that share a key head are rows of one product.
+        - The first list has one function, for the scores and their softmax.
+        - The second list has one function for each range of key heads in :attr:`parts`. It
+          multiplies probabilities by values.
+        - The third list has one function for each of these ranges. It requantizes the sums.
+
+        The query heads that share a key head are rows of one product.
 
         ``drain`` is a function that adds the requantization of the new token's values. It is called
         after the first product. It may only be set if :attr:`ahead` is true, which means that the

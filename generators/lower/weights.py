@@ -96,9 +96,10 @@ def tiles_held(
     weights to store, and the only part if ``used`` is None. Parts are rectangles of tiles, and each
     part needs one product instruction.
 
-    A whole tile column of zeros is always omitted. Another rectangle of zeros is omitted if that
-    saves at least ``ratio`` cycles for each program word of the additional instruction, in a
-    product of ``height`` rows. If groups of weights share scales, only whole groups are omitted.
+    A whole tile column of zeros is always omitted. Another rectangle of zeros is omitted only if
+    this saves enough cycles in a product of ``height`` rows: at least ``ratio`` cycles for each
+    program word of one more product instruction. If groups of weights share scales, only whole
+    groups are omitted.
     """
     if used is None:
         return [whole]
@@ -233,9 +234,9 @@ def _coded(
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
     """Return the number of bytes of all linear layers' weights in external memory.
 
-    A matrix is counted as sparse under three conditions. The zero-skip unit supports the matrix,
-    the sparse form is not larger, and a product of one row is predicted to take fewer cycles. A
-    compiled model chooses for each part of a matrix, so its number of bytes may differ.
+    A matrix is counted as sparse if three conditions are true: the zero-skip unit supports the
+    matrix, the sparse form is not larger, and a product of one row is predicted to take fewer
+    cycles. A compiled model chooses for each part of a matrix, so its number of bytes may differ.
     """
     total = 0
     for op in (

@@ -37,7 +37,7 @@ class Span:
     def pieces(self) -> tuple[Part, ...]:
         """The ranges (first, count) of key rows to which the group attends.
 
-        They are in the order of the scores' columns.
+        The ranges are in the order of the scores' columns.
         """
         return tuple(piece for run in self.runs for piece in run)
 

@@ -20,8 +20,9 @@ def column_gains(largest: Floats, strength: float) -> Floats:
     """Return the scale of each column relative to the tensor's scale, [n].
 
     ``largest`` is each column's largest magnitude, [n]. Scales are proportional to ``largest **
-    strength``: 0 makes all scales equal, 1 lets every column fill the integers' range. The scales
-    are the smallest ones with which no column exceeds the integers' range.
+    strength``. With strength 0, all scales are equal. With strength 1, every column fills the
+    integers' range. The scales are the smallest ones with which no column exceeds the integers'
+    range.
 
     A linear layer that reads the tensor multiplies the rows of its weights by the result. The
     method is that of Xiao et al. 2023, "SmoothQuant", which uses a strength of 0.5.

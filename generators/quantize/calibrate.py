@@ -177,8 +177,8 @@ def calibrate(
     """Return the ranges of all tensors, and of each head's probabilities, over sample inputs.
 
     The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
-    together. The lower end is the percentile ``100 - percentile``. Both are computed exactly as by
-    :func:`numpy.percentile`; then the range is extended to include 0.
+    together. The lower end is the percentile ``100 - percentile``. Both ends are computed exactly
+    as by :func:`numpy.percentile`; then the range is extended to include 0.
 
     The result also has rows of the tensors ``wanted`` (names) or, if ``wanted`` is None, of all
     tensors with a row for each token. If ``wanted`` is None, all inputs must have the same length,

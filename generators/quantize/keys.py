@@ -198,8 +198,8 @@ def quantize_keys(
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. The result's field
-    ``middle`` is an offset that is subtracted from keys. This changes all scores of a query by the
-    same amount, so the softmax does not change. The offset is 0 for rotary keys.
+    ``middle`` is an offset that is subtracted from keys. The offset changes all scores of a query
+    by the same amount, so the softmax does not change. The offset is 0 for rotary keys.
     """
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED

@@ -128,9 +128,9 @@ def parting(
     an input has the form that the encoder's description requires. For an encoder-decoder, an input
     is the decoder's tokens, and ``sources`` has the encoder's tokens for each input.
 
-    The evaluation ends early after at least :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows
-    and :data:`ENOUGH_PRODUCTS` products in linear layers. ``progress`` is called with the numbers
-    of evaluated inputs and of all inputs.
+    The evaluation ends before the last input if three numbers are reached: :data:`FEWEST` inputs,
+    :data:`ENOUGH_ROWS` output rows, and :data:`ENOUGH_PRODUCTS` products in linear layers.
+    ``progress`` is called with the number of evaluated inputs and the number of all inputs.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

@@ -1,8 +1,8 @@
 """Quantization of a float model: calibration, then an integer operation for each node.
 
-Quantization scales come from calibration (:mod:`celosia.generators.quantize.tensor_steps`): from
-each tensor's range over sample inputs, or from each tensor's values in texts that a decoder
-samples.
+Quantization scales come from calibration (:mod:`celosia.generators.quantize.tensor_steps`). For an
+encoder, they follow from each tensor's range over sample inputs. For a decoder, they follow from
+each tensor's values in calibration texts.
 """
 
 from dataclasses import replace

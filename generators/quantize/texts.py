@@ -61,9 +61,9 @@ def sample_texts(
     None, each begins with a random token. Each next token is drawn from the model's distribution,
     at temperature 1. ``progress`` is called with the number of processed positions, and ``length``.
 
-    For an encoder-decoder, the texts are answers to ``sources``, one to each. They begin with the
-    model's start token. ``progress`` is called with the number of answered sources and the number
-    of all sources.
+    For an encoder-decoder, the texts are answers to ``sources`` (the encoder's inputs), one to
+    each. The answers begin with the model's start token. ``progress`` is called with the number of
+    answered sources and the number of all sources.
 
     Raises :class:`InputError` if ``count`` or ``length`` is not positive, or if there is no source.
     The same error is raised if a source is empty, is too long or has a token that is not in the

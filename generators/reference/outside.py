@@ -110,8 +110,8 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
 
     The function takes one input: an array, or a dictionary from each input's name to its array. A
     graph may have several outputs; the function returns the one that Celosia imports, in float64.
-    ``tokens`` is the number of the input's tokens. It may be 0 if the graph fixes this number.
-    Raises :class:`InputError` if ONNX Runtime is missing or cannot run the file.
+    ``tokens`` is the number of the input's tokens, or 0 if the graph fixes this number. Raises
+    :class:`InputError` if ONNX Runtime is missing or cannot run the file.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)
