@@ -118,9 +118,9 @@ class Runs:
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
         """Load the short program ``program`` into both the accelerator and the golden machine.
 
-        Both get the same program words, register values and external memory. External memory has
-        the program's data from address 0 on. All bytes after the data have one random value. Return
-        the program's random address in the accelerator's program memory.
+        The two machines get the same program words, register values and external memory. External
+        memory has the program's data from address 0 on. All bytes after the data have the same
+        random value. Return the program's random address in the accelerator's program memory.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -209,8 +209,8 @@ class Runs:
         ID must be ``IDENTITY``, PC must be ``pc`` (the address of the program's first word),
         INTERRUPT must be INTERRUPT_DONE, and INTERRUPT_ENABLE must be ``enable``. If the machine
         has ARGMAX and ARGMAX_VALUE, they must equal those of ``golden``, the golden machine after
-        the same run. All other addresses must read 0, except counters. Counters are not checked,
-        but returned as a dictionary from name to value.
+        the same run. Any other address must read 0 if it is not the address of a counter. The
+        values of counters are not checked, but returned as a dictionary from name to value.
         """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}

@@ -310,10 +310,10 @@ class Trials:
         await self.over(Cause.MEMORY)
 
     async def forget(self) -> None:
-        """Drop all open requests of external memory during a run, and report this by bit FORGET.
+        """Let external memory drop its open requests during a run, and report this to the machine.
 
-        The host sets the bit FORGET of the register CONTROL. The accelerator must stop with the
-        cause ABORTED, without waiting for the dropped requests.
+        The report is a write of the bit FORGET to the register CONTROL. The accelerator must stop
+        with the cause ABORTED, without waiting for the dropped requests.
         """
         await self.some(await self.begin())
         self.memory.silent = frozenset(CHANNELS)

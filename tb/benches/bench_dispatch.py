@@ -32,11 +32,13 @@ PHASE = 12
 class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
-    Each of the first ``PHASE`` commands takes at most ``speeds[0]`` cycles, and each of the next
-    ``PHASE`` commands at most ``speeds[1]``. After the last of ``speeds`` the list starts again. If
-    ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which it
-    completes the command. Otherwise it accepts a command whenever it is idle, before it executes
-    the command. ``due`` lists the commands that the engine must receive, in order.
+    ``speeds`` lists the most cycles of a command: ``speeds[0]`` holds for the first ``PHASE``
+    commands, ``speeds[1]`` for the next ``PHASE`` commands, and so on. After its last entry the
+    list starts again. ``due`` lists the commands that the engine must receive, in order.
+
+    If ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which
+    it completes the command. Otherwise it accepts a command before it executes the command,
+    whenever it is idle.
     """
 
     def __init__(

@@ -131,8 +131,8 @@ def places(command: int, config: Config, identity: Identity) -> int:
 def random_request(random: np.random.Generator, config: Config, identity: Identity) -> bytes:
     """Return the bytes of a random request to the host link; most requests are valid.
 
-    The others have an unknown command, an address range that is not in the memory or register map,
-    or a length that the command does not allow.
+    An invalid request has an unknown command, an address range that is not in the memory or the
+    register map, or a length that the command does not allow.
     """
     command = int(random.choice([*Command, *Command, 0, 8, 255]))
     most = places(command, config, identity)
@@ -159,8 +159,8 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
     """Damage the request ``frame``; return a pair: the bytes to send, and an index or None.
 
     At random, the end is cut off, one byte is wrong, random bytes are inserted, or a stop bit is
-    wrong. In the last case the bytes are those of ``frame``, and the caller must send the byte at
-    the index with a wrong stop bit. In the other cases the index is None.
+    wrong. If a stop bit is to be wrong, the bytes are those of ``frame``, and the caller must send
+    the byte at the index with a wrong stop bit. Otherwise the index is None.
     """
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))
@@ -303,8 +303,8 @@ async def requests_are_answered(dut: Any) -> None:
 async def a_start_is_not_repeated(dut: Any) -> None:
     """A START that is repeated with the same tag starts no second run.
 
-    This holds even if the link receives a corrupt request between the two STARTs. If it receives
-    another valid request between them, the repeated START starts a run.
+    This holds even if the link receives a corrupt request between the two STARTs. If the link
+    receives another valid request between the two STARTs, the second START starts a run, too.
     """
     settings = parameters()
     config = Config.of(**settings["config"])

@@ -5,8 +5,8 @@ The parameters of the bench:
 - ``config``: the configuration's fields that differ from the preset ``small``;
 - ``products``: the list of the commands, or, instead of it, ``random``: the number of random
   commands;
-- ``stall``: the probability in each cycle that a scratchpad port pauses (the port ``b``, which
-  reads weights, only before the first line of a tile);
+- ``stall``: the probability in each cycle that a scratchpad port pauses. The port ``b``, which
+  reads weights, pauses only before the first line of a tile;
 - ``alone``: if true, each command waits for the end of the previous command;
 - ``report``: the path of a JSON file to which the bench writes the lists ``cycles`` and
   ``working``.

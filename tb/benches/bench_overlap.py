@@ -51,7 +51,7 @@ async def commands_overlap_by_one(dut: Any) -> None:
 
     The front end and the back end are the two stages of the vector engine. A command with the flag
     moves to the back end when three conditions hold: it has requested all its inputs, every unit
-    has begun to execute it, and the back end is empty. It stays there until its results are
+    has begun to execute it, and the back end is empty. It leaves the back end when its results are
     written. A command without the flag stays in the front end until its results are written.
     """
     settings, random = parameters(), rng()

@@ -47,7 +47,8 @@ def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[i
 async def test_results(dut):
     """Every result equals the golden model's result, and appears at the right time.
 
-    It must appear ``latency`` cycles after its operand; cycles in which ``en`` is 0 do not count.
+    A result must appear ``latency`` cycles after its operand, not counting cycles in which ``en``
+    is 0.
     """
     settings, random = parameters(), rng()
     width = settings["width"]

@@ -110,7 +110,8 @@ def _make_marginal(
 async def results_are_exact(dut: Any) -> None:
     """Every result equals the golden model's result, and appears at the right time.
 
-    It must appear ``latency`` cycles after its operands; cycles in which ``en`` is 0 do not count.
+    A result must appear ``latency`` cycles after its operands, not counting cycles in which ``en``
+    is 0.
     """
     settings = parameters()
     generator = rng()

@@ -61,7 +61,8 @@ def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np
 async def results_are_exact(dut: Any) -> None:
     """Every result equals the golden model's result, and appears at the right time.
 
-    It must appear ``latency`` cycles after its inputs; cycles in which ``en`` is 0 do not count.
+    A result must appear ``latency`` cycles after its inputs, not counting cycles in which ``en``
+    is 0.
     """
     settings, random = parameters(), rng()
     lanes, operand_width = settings["lanes"], settings["operand_width"]

@@ -62,9 +62,9 @@ class Factors:
 async def sums_and_factors_are_exact(dut: Any) -> None:
     """The unit's sums and row factors equal those of the golden model.
 
-    A sum is the sum of two rows, or the first row if ``add`` is 0. The unit outputs it on both
-    streams, ``o`` and ``o_sum``. It outputs the row factor ``latency`` cycles after the last beat
-    of the row.
+    A sum is the sum of two rows, or the first row if ``add`` is 0. The unit outputs the sum on both
+    streams, ``o`` and ``o_sum``. It outputs the row factor, by which the RMS norm scales the row,
+    ``latency`` cycles after the row's last beat.
     """
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]

@@ -72,8 +72,8 @@ async def every_access_finds_its_bytes(dut: Any) -> None:
     """Reads return the bytes last written; a bank accepts one read and one write per cycle.
 
     If several readers request a bank in a cycle, the bank accepts only the reader that comes first
-    in ``readers``. The same holds for ``writers``. Reads are answered after the scratchpad's
-    latency.
+    in ``readers``. If several writers request a bank, it accepts only the writer that comes first
+    in ``writers``. Reads are answered after the scratchpad's latency.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

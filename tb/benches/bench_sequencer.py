@@ -243,9 +243,9 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 async def long_loops_run_on(dut: Any) -> None:
     """A loop of 2^n + m iterations does not end after m iterations.
 
-    It would end if the sequencer ignored bit n of the count. This is checked for m = 1 and m = 2,
-    with each n from 1 to the number of the count's highest bit. The loop is at a random level of
-    the deepest nest of loops. The bench stops each run by a reset.
+    A sequencer that ignores bit n of the count would end the loop after m iterations. The test has
+    m = 1 and m = 2, and each n from 1 to the number of the count's highest bit. The loop is at a
+    random level of the deepest nest of loops. The bench stops each run by a reset.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

@@ -3,7 +3,7 @@
 The results must equal those of the golden model.
 
 Parameters: ``lanes`` and ``max_row`` of the unit; ``rows``, the number of rows of random lengths
-(default 90); ``short``, the number of short rows after these (default 400), which fill the unit's
+(default 90); ``short``, the number of short rows that follow (default 400) and fill the unit's
 queues; ``latency`` of the unit (cycles). If ``latency`` is given, the bench compares it with the
 measured latency; otherwise it measures no cycles.
 """

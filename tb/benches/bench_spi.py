@@ -26,8 +26,8 @@ class Host:
     """An SPI host in mode 0, whose clock edges are at least ``half_ns`` nanoseconds apart.
 
     A change on any of the four lines arrives ``wire_ns`` nanoseconds later at the other end. The
-    host samples its data input at each rising edge of its clock. It asserts that this input has not
-    changed in the last ``setup_ns`` nanoseconds.
+    host samples its data input at each rising edge of its clock. The model asserts that this input
+    has not changed in the last ``setup_ns`` nanoseconds.
     """
 
     def __init__(

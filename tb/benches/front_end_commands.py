@@ -38,7 +38,7 @@ class Work:
       place of the lane's result.
     - ``sums`` lists the expected beats of the output stream ``o_sum``; a beat is a list of sums.
     - ``factors`` lists the expected row factors, as triples (index, mantissa, right shift). The
-      index is the place in the factor memory where a SOFTMAX stores the factor, or None for a NORM.
+      index is the address at which a SOFTMAX stores the factor, or None for a NORM.
     """
 
     opcode: str

@@ -26,9 +26,10 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
     ``top`` is the name of the top module. The names of all other modules start with ``prefix``
     (default ``top``).
 
-    The cache's key is made from the component's source files (see :func:`circuit_digest`) and
-    parameters. The parameters are the component's attribute ``inputs``, or all its attributes if it
-    has no ``inputs``. The Verilog is not cached in two cases:
+    The cache's key is made from the source files of the component's class (see
+    :func:`circuit_digest`), and from the attributes of the component. If the component has the
+    attribute ``inputs``, only this attribute is part of the key. The Verilog is not cached in two
+    cases:
 
     - The component's class is not in ``celosia``.
     - The component has no ``inputs``, and its attributes cannot be compared

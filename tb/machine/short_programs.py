@@ -48,7 +48,7 @@ def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
     """Return a random program that loads two matrices, multiplies them, and stores the product.
 
     Two MATMULs add to the accumulators, and one DRAIN requantizes the sums. A further LOAD and
-    STORE copy a long row from one place of external memory to another. Some operands are relative
+    STORE copy a long row from one address of external memory to another. Some operands are relative
     to base registers, which the host must write before the run.
     """
     width = config.mem_bytes

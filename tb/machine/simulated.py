@@ -231,8 +231,9 @@ class VerilatorMachine(SimulatedMachine):
     same ports. If ``quick`` is true, such a replacement is compiled faster, but its simulation is
     slower.
 
-    ``contents`` selects the initial values of registers and memories. They are those of the circuit
-    if ``contents`` is None, and zeros if it is 0. Any other number is the seed of random values.
+    ``contents`` selects the initial values of registers and memories. If it is None, the values are
+    those that the circuit defines. If it is 0, all values are zero. Any other number is the seed of
+    random values.
 
     ``coverage`` is the path of the file that :meth:`write_coverage` writes. If it is None, coverage
     is not counted.

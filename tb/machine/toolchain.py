@@ -170,8 +170,8 @@ def run(
 ) -> None:
     """Run a command with the environment variables of :func:`environment` and those in ``extra``.
 
-    The other arguments and the errors are those of
-    :func:`celosia.arch.support.process.run_process`.
+    Other keyword arguments are passed to :func:`celosia.arch.support.process.run_process`, which
+    runs the command, writes a log file and raises :class:`RunError` if the command fails.
     """
     env = environment() | dict(extra or {})
     run_process(command, work=work, cwd=cwd, log=log, env=env, timeout=timeout)

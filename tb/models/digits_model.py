@@ -31,7 +31,7 @@ def read_digits(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
     """Return calibration images, test images, and the labels of the test images.
 
-    Images have the form that ``model`` takes as inputs, [count, tokens, features]. Raises
+    Images are arrays in the form of the model's inputs, [count, tokens, features]. Raises
     :class:`InputError` if ``model`` is not the name of a model of digits in the package.
     """
     if model in model_names():

@@ -90,7 +90,7 @@ class Inferences:
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
         between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
-        that find these weights on the chip. It is empty if all inferences load the weights.
+        that find these weights on the chip; it is empty if all inferences load the weights.
 
         If the attribute ``compiled`` is not an :class:`Artefact`, ``macs``, ``ideal_cycles``,
         ``utilization``, ``least_bytes`` and ``kept_bytes`` are None.

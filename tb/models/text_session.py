@@ -244,11 +244,12 @@ def run_tokens(
     timing: MemoryTiming,
     bits: int,
 ) -> tuple[list[NDArray[np.float64]], Turn]:
-    """Return the logits [vocabulary] after the last token of each text, and the measurements.
+    """Return the next token's logits [vocabulary] for each text, and the sum of measurements.
 
     Each text in ``texts`` is a row of token numbers [n]. For an encoder-decoder it is the source
-    text. Nested weights, which can be read at several widths, are read with ``bits`` bits. The
-    measurements include the programs that load weights onto the chip.
+    text, and the logits are those of the answer's first token. Nested weights, which can be read at
+    several widths, are read with ``bits`` bits. The measurements (a :class:`Turn`) include those of
+    the programs that load weights onto the chip.
     """
     session, outputs = TextSession(program, machine, timing), []
     session.bits, total = bits, session.setup

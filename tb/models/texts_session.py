@@ -12,8 +12,9 @@ from celosia.tb.models.text_session import TextSession
 class TextsSession(TextSession):
     """Two texts that a program processes on a machine, each at a separate position.
 
-    The program's field ``batch`` must be 2. The arguments, comparisons and errors are those of
-    :class:`celosia.tb.models.text_session.TextSession`.
+    The program's field ``batch`` must be 2. The arguments and errors are those of
+    :class:`celosia.tb.models.text_session.TextSession`. As in that class, tokens and tensors are
+    compared with those of the golden machine or of the integer reference.
     """
 
     def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):

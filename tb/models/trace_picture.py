@@ -35,7 +35,7 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 
 
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
-    """Return a roofline plot: a dot for each operation, and a line for the most products per cycle.
+    """Return a roofline plot: a dot for each operation, and a line for the limit of performance.
 
     The vertical axis shows products per cycle. The horizontal axis shows products per byte of
     external memory traffic.

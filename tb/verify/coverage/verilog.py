@@ -45,11 +45,11 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return a sort key for the coverage point ``point`` (line number, column, comment).
+        """Return a sort key that puts the points of equal modules in the same order.
 
-        In different designs, the lines of equal modules may have different orders. Therefore the
-        key contains the line's index in the sorted lines, not its number in the text. Sorted by
-        this key, the coverage points of equal modules have equal positions.
+        ``point`` is a coverage point: line number, column, comment. In different designs, the lines
+        of equal modules may have different orders. Therefore the key contains the line's index
+        among the module's sorted lines (see ``numbers``), not its number in the text.
         """
         line, column, comment = point
         return self.numbers[line], column, comment

@@ -1,7 +1,7 @@
 """Measurement of the coverage of the whole accelerator.
 
-It runs programs for goals of functional coverage, an inference of a model, and runs that are
-disturbed by resets, aborts and memory errors.
+The measured runs are programs for goals of functional coverage, an inference of a model, and runs
+that are disturbed by resets, aborts and memory errors.
 """
 
 import tempfile

@@ -35,9 +35,10 @@ _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compile a random model for a random machine, and check every tensor.
 
-    Each tensor that the golden machine computes must equal the integer reference. One case in four
-    compiles a decoder and runs it on a random text; the others compile encoders. One case in eight
-    also runs on the circuit (:func:`celosia.tb.verify.fuzz.machines.circuit`).
+    Each tensor that the golden machine computes must equal the tensor of the integer reference (a
+    computation of the quantized model without programs). One case in four compiles a decoder and
+    runs it on a random text; the others compile encoders. One case in eight also runs on the
+    circuit (:func:`celosia.tb.verify.fuzz.machines.circuit`).
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none;
     ``words`` is the program's length in words. If the compiler refuses a pair of a model and a

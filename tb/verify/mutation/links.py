@@ -1,4 +1,4 @@
-"""Mutation testing of the host link's circuits, and of parts of the vector engine."""
+"""Mutation testing of the host link's circuits, and of some circuits inside the vector engine."""
 
 from dataclasses import asdict
 
