@@ -41,7 +41,7 @@ class Array:
 
     @property
     def pass_width(self) -> int:
-        """Bits of a weight that the array multiplies per pass; wider weights take more passes."""
+        """Number of bits of a weight that the array multiplies per pass."""
         return int(CHOICES["multiplier"][self.multiplier]["pass_width"])
 
     @property

@@ -160,7 +160,7 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Dictionary from the names of quantization options to values, printed with results."""
+        """Quantization options that a command prints: a dictionary from name to value."""
         return {
             "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,

@@ -1,4 +1,4 @@
-"""celosia verify mutate: measures how many changes to a unit's netlist its bench detects."""
+"""celosia verify mutate: counts the changes of a unit's netlist that the unit's bench detects."""
 
 import math
 from typing import Any

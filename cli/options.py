@@ -21,7 +21,7 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return ``command`` with the options that the decorators ``options`` (such as click's) add.
+    """Return ``command`` after each of the decorators ``options`` has added its options to it.
 
     The command's help lists the options in the order of ``options``.
     """

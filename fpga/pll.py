@@ -1,4 +1,4 @@
-"""Finds the settings with which a device's PLL makes its fastest clock up to a given frequency."""
+"""Finds the setting of a device's PLL for the fastest clock up to a given frequency."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -41,7 +41,7 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Name of the field that configures the optional unit of the instruction, or None."""
+        """Short name of the field for the optional unit that the instruction needs, or None."""
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:

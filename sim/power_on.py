@@ -24,7 +24,7 @@ BUSY, ERROR = 1, 2
 
 @dataclass(frozen=True)
 class PoweredOn:
-    """Result of a power-on: text on the serial line, and the reason if the image did not end."""
+    """Result of a power-on: text on the serial line, and the reason if the image failed."""
 
     text: bytes
     """Bytes sent on the serial line."""

@@ -57,7 +57,7 @@ def sparse_lanes(config: Config) -> int:
 
 
 def with_formats(config: Config) -> Config:
-    """Return the configuration, with weight formats ternary and INT4 if it has none."""
+    """Return the configuration; if it has no weight formats, ternary and INT4 are added."""
     return config if config.formats else config.replace(weight_formats=_FORMATS)
 
 
