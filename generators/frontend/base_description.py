@@ -68,11 +68,11 @@ class Description(ABC):
     """True if the linear layers of the blocks have biases."""
 
     POSITIVE: ClassVar[tuple[str, ...]]
-    """Numbers that must be positive."""
+    """Names of the fields that must be positive."""
     NOT_NEGATIVE: ClassVar[tuple[str, ...]]
-    """Numbers that may be 0."""
+    """Names of the fields that must not be negative."""
     CHOICES: ClassVar[Mapping[str, tuple[str, ...]]]
-    """Values that texts may have."""
+    """Allowed values of text fields, by field name."""
 
     def check_fields(self) -> None:
         """Check types and values of the fields; replace 0 in ``kv_heads`` and ``head_dim``.
@@ -130,7 +130,7 @@ class Description(ABC):
 
     @property
     def kv_width(self) -> int:
-        """Number of columns of the keys of all heads together; the values have as many columns."""
+        """Number of columns of all key heads together, which is also that of all value heads."""
         return self.kv_heads * self.head_dim
 
     @property

@@ -63,7 +63,7 @@ def is_hugging_face(folder: Path) -> bool:
 
 
 def model_type(folder: Path) -> str:
-    """Return the ``model_type`` in a folder's config.json; empty if there is none.
+    """Return the ``model_type`` in a folder's config.json; empty if the file has no model type.
 
     Raises :class:`InputError` if the file cannot be read.
     """
@@ -212,7 +212,7 @@ class Folder:
 
         The tuple is empty if config.json has no names, or only default names such as ``LABEL_0``.
         ``outputs`` is the number of classes. Raises :class:`InputError` if config.json has names,
-        but their number is not ``outputs``, or a class has no name or an invalid one.
+        but their number is not ``outputs``, or a class has no valid name.
         """
         names_by_number = self.config.get("id2label") or {}
         if names_by_number and len(names_by_number) != outputs:

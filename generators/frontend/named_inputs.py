@@ -52,7 +52,7 @@ class OtherInput:
 
 @dataclass(frozen=True)
 class NamedInputs:
-    """Names, shapes and checks of all inputs of a model that has more than one."""
+    """Names, shapes and checks of all inputs of a model with several inputs."""
 
     first: str = "input"
     """The input of the part that runs on the machine."""
@@ -120,7 +120,8 @@ class NamedInputs:
 def as_array(model: str, values: object) -> Array:
     """Return an input of the model named ``model`` as an array of real numbers.
 
-    Raises :class:`InputError` if the input is no such array, or if some of its numbers are masked.
+    Raises :class:`InputError` if the input is no such array, or if it is a NumPy masked array with
+    masked numbers.
     """
     try:
         array = np.asarray(values)

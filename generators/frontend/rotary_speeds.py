@@ -11,7 +11,7 @@ from celosia.generators.frontend.hugging_face_folder import Folder
 from celosia.generators.frontend.weights import Floats
 
 Turning = tuple[float, Floats, float]
-"""A base, the radians per place of each pair, [head_dim / 2], and a factor of their cosines."""
+"""(rotary base, radians per position of each pair [head_dim / 2], factor for cosines and sines)."""
 _KINDS = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 _OLDER = {"su": "longrope", "yarn": "longrope"}
 """Kinds by the names that Phi-3's class uses for them."""

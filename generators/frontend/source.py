@@ -44,9 +44,9 @@ class Source:
     longest: int = 0
     """Tokens at which a text is cut; 0 for the description's number."""
     pairs: bool = True
-    """True if a text may be a pair, with a tab between them."""
+    """True if a text may be a pair of texts with a tab between them."""
     vocabulary: int = 0
-    """Number of token numbers, if ``before`` takes them."""
+    """Size of the vocabulary (tokens), if the steps in ``before`` take token numbers."""
     padding: int | None = None
     """Token that no input may contain, since it would change the outputs of others: it is masked,
     or later tokens have other positions. None without one."""

@@ -10,7 +10,7 @@ from celosia.generators.frontend.hugging_face_folder import TABLES
 
 @dataclass(frozen=True)
 class TextFamily:
-    """Names of the settings in config.json and of the tensors of one family of decoders."""
+    """Names of settings in config.json, and names of tensors, for one family of decoders."""
 
     fields: Mapping[str, str]
     """A description's field by the configuration's name of it."""

@@ -143,7 +143,7 @@ class TextTokenizer(TokenizerLike):
         return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        """Return a text's tokens, or only the start token ``begin`` if the text has none.
+        """Return a text's tokens, or only the start token ``begin`` if the text has no tokens.
 
         Raises :class:`InputError` if the text has no tokens and ``begin`` is None.
         """

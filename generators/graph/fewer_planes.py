@@ -37,11 +37,12 @@ def planes_of(bits: int) -> int:
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Raise :class:`InputError` unless a program can read weights in each of the widths ``bits``.
+    """Check that a program can read a model's weights in each of the widths ``bits``.
 
     A width is the number of upper bits of each weight that a program reads: 8, 4 or 2. ``weights``
-    is the name of the weights' format. Weights of every format can be read in 8 bits. Fewer bits
-    can be read only of nested weights, which are stored in bit planes.
+    is the name of the weights' format. Weights of every format can be read in 8 bits. Only nested
+    weights, which are stored in bit planes, can be read in fewer bits. Raises :class:`InputError`
+    if a width cannot be read.
     """
     for width in bits:
         if width not in BITS:

@@ -34,7 +34,8 @@ class Value:
     name: str
     columns: int
     rows: int = 0
-    """Rows, the first ones of the node's source; 0 for one row for each token of the run."""
+    """Number of rows, computed from the first rows of the node's source; 0 for one row per
+    token."""
     home: Home = Home.SCRATCHPAD
     place: str = ""
     """Buffer shared by values that follow each other; "" for the last part of the name."""

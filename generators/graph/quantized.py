@@ -96,7 +96,7 @@ class Graph(Generic[D]):
         return total
 
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
-        """Return ``values`` [..., tokens, features], quantized for the graph's tensor ``input``.
+        """Return ``values`` [..., tokens, features] as integers of the graph's tensor ``input``.
 
         The result is INT8, or INT16 if that tensor is INT16. If the model does not begin with a
         linear layer that embeds the inputs, ``values`` must be the rows that
@@ -124,7 +124,7 @@ class Graph(Generic[D]):
     def attentions(self) -> list[Attention]:
         """List of all attention operations of the layers, in execution order.
 
-        A layer has two if it has a cross-attention, otherwise one.
+        A layer with a cross-attention has two attention operations; any other layer has one.
         """
         return [op for op in self.ops if isinstance(op, Attention)]
 

@@ -86,7 +86,7 @@ class Rescale:
         return len(self.bias) == 1
 
     def columns(self, first: int, count: int) -> "Rescale":
-        """Return the parameters of ``count`` columns from column ``first`` on.
+        """Return the parameters of the columns ``first`` to ``first + count - 1``.
 
         The parameters must be separate for each column, not shared by all columns.
         """

@@ -22,7 +22,7 @@ class Use:
     """
 
     intervals: list[Interval] = field(default_factory=list)
-    """First and last instruction index of each time span in which its content is needed."""
+    """First and last instruction index of each lifetime."""
     beside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     """Number of uses of each other buffer by the same or a neighbouring instruction."""
 

@@ -60,8 +60,8 @@ class Written:
     below: tuple["Written", ...] = ()
     """The parts in the rows below, if one instruction writes several."""
     pieces: tuple[tuple[int, int], ...] = ()
-    """First and count of the tensor's columns that are written one after another, from column 0 of
-    all of them on; empty if they are adjacent."""
+    """Column ranges (first, count) of the tensor in the order of writing; ``column`` is an index
+    into this order. Empty if the columns are adjacent."""
 
     @property
     def places(self) -> list[int]:
@@ -90,7 +90,7 @@ class Draft:
     once: bool = False
     """Later runs omit it, because its result persists."""
     plane: int = 0
-    """Number of planes above the plane that it reads; runs with no more planes omit it."""
+    """Number of bit planes above its plane; programs of at most this number of planes omit it."""
 
     @cached_property
     def buffers(self) -> dict[str, int]:
@@ -126,7 +126,7 @@ def repeat(bodies: Sequence[Sequence[Node]], apart: int = 0) -> list[Node]:
     """Return instructions that execute several iterations, most of them in a loop.
 
     ``bodies`` has a list of instructions for each iteration. The first ``apart`` iterations are
-    separate instructions before the loop; all others are the loop.
+    separate instructions before the loop; the loop has all later iterations.
     """
     nodes = [node for body in bodies[:apart] for node in body]
     return [*nodes, Repeat(bodies[apart:])] if bodies[apart:] else nodes
@@ -139,8 +139,8 @@ class Item:
     loads: list[Draft] = field(default_factory=list)
     body: list[Node] = field(default_factory=list)
     stream: str = ""
-    """Name of a group of items whose loads take the same buffers in turn. Loads of named streams
-    are short, and precede others at the same place."""
+    """Name of a group of items whose loads use the same buffers in turn. The loads of a named
+    stream are short, and precede other loads at the same position."""
 
 
 def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:

@@ -65,14 +65,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Run:
-    """A run of a program: its entry point, and the register values that the host writes first."""
+    """A run of a program: its entry point, and the registers that the host sets before the run."""
 
     entry: str
     """Name of the entry point."""
     registers: Mapping[int, int]
     """Values that the host writes, by register number."""
     divisor: int = 1
-    """Divisor of its cycles before they are added to those of other runs."""
+    """Number by which its cycles are divided before they are added to those of other runs."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Fill:
 
     image: bytes
     words: list[int]
-    """They run from word 0, with nothing else in the program memory. There are none if the other
-    programs load the contents."""
+    """The setup program: it begins at word 0, and the program memory has no other program. Empty if
+    the other programs load the contents."""
     written: list[Written]
     """Tensors that vector instructions write."""
 

@@ -60,8 +60,8 @@ class Sums:
     parity: int
     """Parity of the first row (0 for even row numbers)."""
     count: int = 0
-    """Cycles for which each row is written, before the next one, of the other parity; 0 if all rows
-    have the same parity."""
+    """Cycles in which each row is written before the next row, which has the other parity; 0 if all
+    rows have the same parity."""
 
     def wait(self, now: int, parity: int) -> int:
         """Return the number of cycles that a command waits for an accumulator row.

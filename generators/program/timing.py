@@ -222,8 +222,8 @@ class VectorTiming:
     def cycles(self, step: Step) -> int:
         """Return the number of cycles that a command takes if no product delays it.
 
-        The first of these cycles is the one in which the queue offers the command to the engine.
-        The command completes after the last one.
+        In the first of these cycles, the queue offers the command to the engine. The command
+        completes after the last of these cycles.
         """
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:

@@ -47,11 +47,11 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 
 
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
-    """Return the sum of two tensors.
+    """Return the sum of two tensors; one of them may be an :class:`Affine`.
 
-    An :class:`Affine` is a tensor ``gains * source + shifts``. The sum of an :class:`Affine` and a
-    tensor ``other`` is computed as ``gains * (source + other / gains) + shifts``. For this purpose,
-    the weights of the layer that computes ``other`` are divided by ``gains``.
+    An :class:`Affine` is a tensor ``gains * source + shifts``. Its sum with a tensor ``other`` is
+    computed as ``gains * (source + other / gains) + shifts``. To divide ``other`` by ``gains``, the
+    importer divides the weights of the layer that computes ``other``.
 
     Raises :class:`UnsupportedError` if a gain is 0, or if ``other`` does not come from a layer
     whose weights can be divided.

@@ -10,7 +10,7 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return a text that lists a causal graph's differences from GPT-2; empty if there are none."""
+    """Return a text with a causal graph's differences from GPT-2; empty without differences."""
     tensors = encoder.weights
     wrong = {
         "an embedding that is not a table of token vectors": encoder.embedding != "tokens",

@@ -107,8 +107,8 @@ def run_node(node: Any, inputs: Sequence[Any], opsets: Any) -> list[Array]:
 def inferred(model: Any) -> dict[str, tuple[int, tuple[int, ...] | None]]:
     """Return a dictionary from the name of each value of a graph to its element type and shape.
 
-    ONNX's shape inference finds both; if it fails, the dictionary is empty. An element type is a
-    number, as in ONNX's ``TensorProto``. The shape is None if it is not fully known.
+    ONNX's shape inference finds types and shapes; if it fails, the dictionary is empty. An element
+    type is a number, as in ONNX's ``TensorProto``. The shape is None if it is not fully known.
     """
     try:
         graph = onnx_library("onnx.shape_inference").infer_shapes(model).graph

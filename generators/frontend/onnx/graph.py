@@ -48,7 +48,7 @@ class Graph:
     The graph is changed to a batch of 1 when the object is created. ``path`` is the file's path; a
     colon and the name of an output may follow, to select this output. ``model`` is the ONNX model
     in the file. ``tokens`` is the number of tokens, or 0 if the graph fixes it. If ``batched`` is
-    true, the inputs begin with a batch axis; otherwise they have none.
+    true, the inputs begin with a batch axis; otherwise the inputs have no batch axis.
     """
 
     def __init__(self, path: Path, model: Any, tokens: int, *, batched: bool = True):
@@ -280,9 +280,9 @@ class Graph:
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
         """Return a :class:`Runner` that computes some values of the graph from other values.
 
-        ``outputs`` are the names of the computed values, and ``sources`` those of the given values.
-        The caller supplies the runner with arrays of ``sources``, and of the graph inputs on which
-        the outputs also depend.
+        ``outputs`` are the names of the computed values. ``sources`` are the names of values that
+        the caller supplies to the runner. The caller also supplies the graph inputs on which the
+        outputs depend.
 
         Raises :class:`InputError` if the nodes between ``sources`` and ``outputs`` cannot be run.
         """

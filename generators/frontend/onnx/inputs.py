@@ -13,7 +13,7 @@ from celosia.generators.frontend.onnx.node import Array
 
 
 class OpenLengthError(InputError):
-    """A graph does not fix its number of tokens, and the caller gives none."""
+    """A graph does not fix its number of tokens, and the caller does not state the number."""
 
 
 MASKS = ("mask", "padding", "length")

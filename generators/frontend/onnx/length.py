@@ -12,7 +12,7 @@ from celosia.generators.frontend.onnx.inputs import OpenLengthError
 from celosia.generators.frontend.onnx.reading import read_graph, stamp
 
 FEW = 3
-"""Tokens with which a graph shows its parts: with fewer, masks of all kinds look alike."""
+"""Number of tokens with which layers are recognized; with fewer tokens, all masks look alike."""
 _MOST = 1 << 16
 """Tokens of the longest text that is tried."""
 _TRIED = 64

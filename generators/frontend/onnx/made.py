@@ -31,7 +31,7 @@ class Made:
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
     padding: int | None = None
-    """The token number that stands for a missing token, if the graph compares with it."""
+    """Number of the padding token, if the graph compares token numbers with it."""
     kept: list[Tensor] = field(default_factory=list)
     """Sources of these tensors, kept so that their identities are not reused."""
 

@@ -49,7 +49,7 @@ class Encoder:
     rows: int
     """Number of rows that the blocks process."""
     start: Tensor | None
-    """Input of the embedding, or, with ``prologue``, its output."""
+    """Input of the embedding; if ``prologue`` is set, the output of the embedding."""
     head_activation: str = ""
     prologue: str = ""
     """The value that the host computes instead of the embedding; empty if there is none."""
