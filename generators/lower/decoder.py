@@ -71,7 +71,7 @@ class Layers(Instructions):
 
         If the model has learned positions, the instruction also adds a row of the table of
         positions. The content of register number ``place`` is the byte offset of a row of this
-        table. The row that is added is ``behind`` rows after it.
+        table. The instruction adds the row that is ``behind`` rows after that row.
 
         If the tables do not stay in the scratchpad, the method first adds loads of the two rows.
         """

@@ -64,7 +64,7 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """The configuration of a compilation that failed, and functions that compile for others."""
+    """A configuration for which compilation failed, and functions that compile for others."""
 
     config: Config
     compiles: Sequence[Callable[[Config], object]]

@@ -182,8 +182,8 @@ class Heads:
     def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
         """Divide a head's columns of contexts into parts whose sums fit the accumulators at once.
 
-        A context is the sum of values weighted by probabilities. Yields for each part (first
-        accumulator row of the sums, (first column, number of columns)).
+        A context is the sum of values weighted by probabilities. Yields a pair for each part: the
+        first accumulator row of its sums, and its columns (first, count).
         """
         total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)

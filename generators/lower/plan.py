@@ -210,7 +210,7 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the scratchpad address of the rotations (cosines, sines) of a layer for one token.
+        """Return the scratchpad address of a token's cosines and sines for rotations of a layer.
 
         ``row`` is the number of the token in the run.
         """

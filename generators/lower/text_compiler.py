@@ -204,8 +204,8 @@ def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: in
     """Return the possible placements of a decoder's data in memories, the preferred one first.
 
     Each :class:`Way` names the memory of each kind of data, and the largest number of tokens in a
-    chunk of a prompt. This number is ``rows``, or less if the cache or the accumulators have no
-    room. The number is 1 in each of these cases:
+    chunk of a prompt. This number is ``rows``, or less if the cache or the accumulators have too
+    few rows. The number is 1 in each of these cases:
 
     - a run has several texts;
     - the model has norms of each query and key head, or attends to a source text;

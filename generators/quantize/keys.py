@@ -117,10 +117,10 @@ class HeadSteps:
         return replace(tensor, scale=wide_scale(sizes), width=WIDE, picks=picks)
 
     def normed(self, tensor: Tensor) -> Tensor:
-        """Return a copy of ``tensor`` with a scale for each column of a head, from the calibration.
+        """Return a copy of ``tensor`` in which each column of a head has a scale from calibration.
 
-        The tensor is queries or keys after a norm has normalized each head. The scales are the same
-        for all heads.
+        The tensor is queries or keys after a norm has normalized each head. All heads have the same
+        scales.
         """
         picks = self._picks(tensor.columns)
         by_head = self.calibration.values(tensor.name).reshape(-1, self.model.head_dim)

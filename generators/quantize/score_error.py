@@ -1,4 +1,4 @@
-"""Computes by how much a quantized model's attention scores differ from exact arithmetic."""
+"""Errors of a quantized model's attention scores, compared with exact arithmetic."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
