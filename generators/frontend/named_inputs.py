@@ -120,8 +120,8 @@ class NamedInputs:
 def as_array(model: str, values: object) -> Array:
     """Return an input of the model named ``model`` as an array of real numbers.
 
-    Raises :class:`InputError` if the input is no such array, or if it is a NumPy masked array with
-    masked numbers.
+    Raises :class:`InputError` if the input is no such array, or if NumPy (``numpy.ma``) masks some
+    of its numbers.
     """
     try:
         array = np.asarray(values)
