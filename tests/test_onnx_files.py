@@ -1,5 +1,6 @@
 """ONNX files of others: incomplete or endless ones are refused before any work."""
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -7,7 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from celosia.arch.errors import InputError
+from celosia.generators.frontend.onnx.file import read_model
 from celosia.generators.frontend.onnx.importer import load_onnx
+from celosia.generators.frontend.onnx.reading import stamp
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
@@ -61,10 +65,10 @@ def test_a_tensor_of_a_negative_size(tmp_path) -> None:
     refused(f"Tensor w in {path} has the shape [-1]; export the model again", path)
 
 
-def outside(path: Path, location: str, length: int = 24) -> Path:
+def outside(path: Path, location: str, **entries: str) -> Path:
     tensor = onnx.TensorProto(name="w", data_type=FLOAT, dims=[6])
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", "0"), ("length", str(length))):
+    for key, value in {"location": location, **entries}.items():
         tensor.external_data.add(key=key, value=value)
     return save(path, [ADD], [tensor])
 
@@ -90,10 +94,44 @@ def test_files_of_tensors(tmp_path) -> None:
     message = f"{folder / 'pipe'}: it is a pipe; save its content to a file"
     refused(f"Cannot read {message}", path)
     refused(f"Cannot read ONNX file {message}", folder / "pipe")
-    (folder / "model.onnx.data").write_bytes(bytes(20))
-    outside(path, "model.onnx.data", length=20)
-    with pytest.raises(ValueError, match=r"raw_data size \(20 bytes\) is too small"):
-        load_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"length": "20"}, "Tensor w in m.onnx does not hold the 6 numbers of its shape [6]; ex"),
+        ({"length": "28"}, "Tensor w in m.onnx does not hold the 6 numbers of its shape [6]; ex"),
+        ({"offset": "-4"}, "Tensor w of m.onnx is in the file data with offset '-4'; save the mo"),
+        ({"compression": "zip"}, "is in the file data with compression 'zip'; save the model ag"),
+        ({"checksum": "0"}, "is in the file data, which has another checksum; copy the file aga"),
+    ],
+)
+def test_entries_of_files_of_tensors(entries, message, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("data").write_bytes(bytes(32))
+    with pytest.raises(InputError, match=re.escape(message)):
+        load_onnx(outside(Path("m.onnx"), "data", **entries))
+
+
+def test_files_of_tensors_are_read_again_if_they_change(tmp_path) -> None:
+    """The numbers of a tensor may be before others, behind a link, and in a function."""
+    path, data = tmp_path / "m.onnx", np.arange(8, dtype=np.float32)
+    data.tofile(tmp_path / "blob")
+    (tmp_path / "data").symlink_to("blob")
+    outside(path, "data", offset="4", checksum=hashlib.sha1(data.tobytes()).hexdigest())
+    (tensor,) = read_model(path).graph.initializer
+    assert onnx.numpy_helper.to_array(tensor).tolist() == [1, 2, 3, 4, 5, 6]
+    before = stamp(path)
+    data[:7].tofile(tmp_path / "blob")
+    assert [old == new for old, new in zip(before, stamp(path), strict=True)] == [True, False]
+    (tensor,) = onnx.load(path, load_external_data=False).graph.initializer
+    node = helper.make_node("Constant", [], ["w"], value=tensor)
+    function = helper.make_function(
+        "own", "Plus", ["x"], ["y"], [node, ADD], [helper.make_opsetid("", 17)]
+    )
+    save(path, [helper.make_node("Plus", ["x"], ["y"], domain="own")], functions=[function])
+    with pytest.raises(InputError, match="data, which has another checksum; copy the file again"):
+        read_model(path)
 
 
 @pytest.mark.parametrize("kind", [0, 99])

@@ -1,7 +1,10 @@
 """Reading of ONNX files, including external tensor files."""
 
+import hashlib
 import math
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,11 +66,8 @@ def read_model(path: Path) -> Any:
         _check_opsets(path, model)
         _write_erfc(model.graph)
         _check_operators(path, model)
-        for tensor in _tensors(model.graph):
+        for tensor in _tensors(model):
             _check_tensor(path, tensor)
-        onnx_library("onnx.external_data_helper").load_external_data_for_model(
-            model, str(path.parent)
-        )
         onnx.checker.check_model(model)
     except InputError:
         raise
@@ -117,15 +117,29 @@ def every_node(graph: Any) -> Iterator[Any]:
             yield from every_node(inner)
 
 
-def _tensors(graph: Any) -> Iterator[Any]:
-    yield from graph.initializer
-    for node in every_node(graph):
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-        for inner in subgraphs(node):
-            yield from inner.initializer
+def data_files(path: Path) -> list[Path]:
+    """Return the paths of the files beside an ONNX file that hold tensors of its model.
+
+    The list is empty if the file is not an ONNX model.
+    """
+    onnx = onnx_library("onnx")
+    model = onnx.ModelProto()
+    with suppress(Exception):
+        model = onnx.load(str(path), load_external_data=False)
+    entries = (entry for tensor in _tensors(model) for entry in tensor.external_data)
+    return sorted({path.parent / entry.value for entry in entries if entry.key == "location"})
+
+
+def _tensors(model: Any) -> Iterator[Any]:
+    yield from model.graph.initializer
+    for part in (model.graph, *model.functions):
+        for node in every_node(part):
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    yield attribute.t
+                yield from attribute.tensors
+            for inner in subgraphs(node):
+                yield from inner.initializer
 
 
 def _check_opsets(path: Path, model: Any) -> None:
@@ -163,15 +177,13 @@ def _check_operators(path: Path, model: Any) -> None:
 
 
 def _check_tensor(path: Path, tensor: Any) -> None:
-    """Compare a tensor's shape with the bytes that are there for it."""
+    """Read a tensor that has a file, and compare its shape with the bytes that are there for it."""
     subject = f"Tensor {tensor.name} in {path}"
     if any(size < 0 for size in tensor.dims):
         raise InputError(f"{subject} has the shape {list(tensor.dims)}; export the model again")
     count = math.prod(tensor.dims)
-    outside = onnx_library("onnx.external_data_helper")
-    if outside.uses_external_data(tensor):
-        _check_outside(path, tensor.name, outside.ExternalDataInfo(tensor))
-        return
+    if tensor.data_location == tensor.EXTERNAL:
+        _read_data(path, tensor, count)
     wrong = InputError(
         f"{subject} does not hold the {count} numbers of its shape {list(tensor.dims)}; export the "
         "model again"
@@ -184,16 +196,31 @@ def _check_tensor(path: Path, tensor: Any) -> None:
         raise wrong from error
 
 
-def _check_outside(path: Path, name: str, info: Any) -> None:
-    """Check the file of a tensor: in the model's folder, a regular file, and long enough."""
-    file = inside(path.parent, info.location, path)
-    subject = f"Tensor {name} of {path} is in the file {info.location}"
+def _read_data(path: Path, tensor: Any, count: int) -> None:
+    """Read a tensor's ``count`` numbers from its file: a regular one in the model's folder."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    file = inside(path.parent, entries.pop("location", ""), path)
+    subject = f"Tensor {tensor.name} of {path} is in the file {file.relative_to(path.parent)}"
+    checksum = entries.pop("checksum", "")
+    for name, value in entries.items():
+        if name not in ("offset", "length") or not value.isdecimal():
+            raise InputError(f"{subject} with {name} {value!r}; save the model again")
     if not file.exists():
         raise InputError(f"{subject}, which is missing; put it into the folder {path.parent}")
-    with reading(file):
-        size = file.stat().st_size
-    if (info.offset or 0) + (info.length or 0) > size:
-        raise InputError(f"{subject}, which ends after {size} bytes; copy the file again")
+    with reading(file), file.open("rb") as stream:
+        if checksum and hashlib.file_digest(stream, "sha1").hexdigest() != checksum.lower():
+            raise InputError(f"{subject}, which has another checksum; copy the file again")
+        size = stream.seek(0, os.SEEK_END)
+        number = onnx_library("onnx.helper").tensor_dtype_to_np_dtype(tensor.data_type)
+        begin, length = (
+            int(entries.get(key, default))
+            for key, default in (("offset", 0), ("length", count * number.itemsize))
+        )
+        if begin + length > size:
+            raise InputError(f"{subject}, which ends after {size} bytes; copy the file again")
+        stream.seek(begin)
+        tensor.raw_data = stream.read(length)
+    tensor.data_location = tensor.DEFAULT
 
 
 def _check_functions(path: Path, model: Any) -> None:

@@ -9,7 +9,7 @@ from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.explain import held
 from celosia.generators.frontend.onnx.graph import Graph
 from celosia.generators.frontend.onnx.inputs import OpenLengthError
-from celosia.generators.frontend.onnx.reading import read_graph, stamp
+from celosia.generators.frontend.onnx.reading import Stamp, read_graph, stamp
 
 FEW = 3
 """Number of tokens with which layers are recognized; with fewer tokens, all masks look alike."""
@@ -49,7 +49,7 @@ def made_for(path: Path) -> int:
 
 
 @lru_cache(maxsize=8)
-def _made_for(path: Path, _stamp: tuple[int, int]) -> int:
+def _made_for(path: Path, _stamp: Stamp) -> int:
     if not few(path) or _runs(path, FEW):
         return 0
     try:

@@ -7,10 +7,12 @@ from typing import TypeVar
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import reading
-from celosia.generators.frontend.onnx.file import file_and_output, read_model
+from celosia.generators.frontend.onnx.file import data_files, file_and_output, read_model
 from celosia.generators.frontend.onnx.graph import Graph
 
 Used = TypeVar("Used")
+Stamp = tuple[tuple[int, int], ...]
+"""Modification time (nanoseconds) and size (bytes) of each file of a model."""
 
 
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
@@ -39,19 +41,30 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
             raise error from None
 
 
-def stamp(path: Path) -> tuple[int, int]:
-    """Return (modification time in nanoseconds, size in bytes) of an ONNX file.
+def stamp(path: Path) -> Stamp:
+    """Return (modification time in nanoseconds, size in bytes) of an ONNX file and its data files.
 
-    If the results of two calls differ, the file was written between the calls. The path may end in
-    a colon and the name of an output. Raises :class:`InputError` if the file cannot be read.
+    If the results of two calls differ, a file was written between the calls. The path may end in
+    a colon and the name of an output. Raises :class:`InputError` if the ONNX file cannot be read.
     """
     file = file_and_output(path)[0]
     with reading(file, "ONNX file"):
-        stat = file.stat()
+        own = _time_and_size(file)
+    data = [beside for beside in _data_files(file, own) if beside.is_file()]
+    return (own, *map(_time_and_size, data))
+
+
+def _time_and_size(file: Path) -> tuple[int, int]:
+    stat = file.stat()
     return stat.st_mtime_ns, stat.st_size
 
 
+@lru_cache(maxsize=8)
+def _data_files(file: Path, _own: tuple[int, int]) -> list[Path]:
+    return data_files(file)
+
+
 @lru_cache(maxsize=2)
-def _graph(path: Path, tokens: int, batched: bool, _stamp: tuple[int, int]) -> Graph:
+def _graph(path: Path, tokens: int, batched: bool, _stamp: Stamp) -> Graph:
     """Return the graph in a file; ``_stamp`` differs if the file was written again."""
     return Graph(path, read_model(path), tokens, batched=batched)
