@@ -77,12 +77,11 @@ def requests_latency(stages: int) -> int:
 
 
 def lines_wait(access: Access, stages: int) -> bool:
-    """Return whether lines from the scratchpad pass one more register before an engine's queue.
+    """Return whether an additional register delays lines from the scratchpad by one cycle.
 
-    The register delays each scratchpad line by one cycle. A machine has the register if ``stages``
-    is 1 (registers between distant units) and its lines are longer than 8 bytes. In these machines
-    the path from block RAM, through the rotation of a line's bytes, to the queue is too long for
-    one cycle.
+    The register is before an engine's queue of lines. A machine has the register if ``stages`` is 1
+    (registers between distant units) and its lines are longer than 8 bytes. Without the register,
+    the path from block RAM, through the rotation of a line's bytes, to the queue would be too long.
     """
     return stages > 0 and access.line_bytes > TURNED_AT_ONCE
 

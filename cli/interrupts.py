@@ -130,9 +130,9 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
 
     At the first signal, a message is printed, and ``end`` is called in another thread to kill
     subprocesses. If ``held()`` returns false, KeyboardInterrupt is raised in the block. If
-    ``held()`` returns true, the block is not interrupted; its own code must raise KeyboardInterrupt
-    once ``held()`` is false. After a signal, the exit code of the process is 130 (SIGINT) or 143
-    (SIGTERM), even if the block ends normally.
+    ``held()`` returns true, the block cannot be interrupted at this moment. Its code must raise
+    KeyboardInterrupt as soon as ``held()`` is false. After a signal, the exit code of the process
+    is 130 (SIGINT) or 143 (SIGTERM), even if the block ends normally.
 
     Five seconds after the first signal, the process ends without cleanup if the block has not
     ended. At a second signal it ends in the same way, but not before 0.3 seconds after the first
