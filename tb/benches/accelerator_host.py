@@ -93,7 +93,7 @@ class Events:
             self._pause += 1
 
     def skip(self, cycles: int) -> None:
-        """Count ``cycles`` idle cycles of all engines, for which :meth:`sample` was not called.
+        """Count ``cycles`` cycles without :meth:`sample`, in which all engines were idle.
 
         The cycles are added to the array's idle cycles with the cause FETCH (the sequencer fetches
         instructions).

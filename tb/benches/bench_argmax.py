@@ -37,7 +37,7 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
-    """The unit outputs the largest element of a row so far, and the first column that has it.
+    """The unit outputs the largest element in a row's beats so far, and its first column.
 
     The output is compared in every cycle. A beat changes the output ``latency`` cycles after the
     cycle in which the beat arrives.

@@ -56,8 +56,8 @@ async def chips_are_started(dut: Any) -> None:
     """The circuit accesses the registers in the expected order, and sets the right read delays.
 
     The circuit waits the expected time between two accesses. For each byte lane it sets the bit
-    slip at which the most read delays work, and the middle of the read delays that work at this bit
-    slip. At the end ``failed`` is 1 if a lane is bad, otherwise 0.
+    slip that has the most working read delays, and the middle one of these delays. At the end
+    ``failed`` is 1 if a lane is bad, otherwise 0.
     """
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))

@@ -77,8 +77,9 @@ async def factors_have_their_numbers(dut: Any) -> None:
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
     """The output ``softmaxes`` stays 1 until the unit has received all row factors of a softmax.
 
-    The test runs a softmax for each power of two that fits the operand ``m``, the number of rows.
-    ``row_factors`` is the number of factors that the machine stores.
+    The test runs softmaxes of 1, 2, 4, 8 and more rows, up to the largest power of two that fits
+    the operand ``m`` (number of rows). ``row_factors`` is the number of factors that the machine
+    stores.
 
     - If the softmax has at most ``2 * row_factors`` rows, the bench sends a factor for each row.
       After the last factor ``softmaxes`` must be 0.

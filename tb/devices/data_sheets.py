@@ -47,12 +47,12 @@ class SdramSheet:
     rrd: Time
     mrd: Time
     ref: float
-    """Time of ``refreshes`` refreshes (ms)."""
+    """Interval in which the chip needs ``refreshes`` refreshes (ms)."""
     refreshes: int
     apart: int = 9
     """Longest time between two refreshes, in multiples of the average."""
     power: float
-    """From power-on to the first command (microseconds)."""
+    """Time from power-on to the first command (microseconds)."""
 
     @property
     def refi(self) -> float:

@@ -20,8 +20,11 @@ def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Int
     others [rows, columns].
 
     - If attention has a window, scores and probabilities outside of the window are replaced by 0.
-    - From any other tensor, the rows and columns of padding tokens are removed. Only a model with a
-      variable number of tokens has these.
+    - If attention has no window, the rows and columns of padding tokens are removed from scores and
+      probabilities.
+    - From all other tensors, the rows of padding tokens are removed.
+
+    Only a model with a variable number of tokens has padding tokens.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:

@@ -26,7 +26,7 @@ BEFORE, CONTEXT = 6, 32
 class Problem(ABC):
     """A machine that runs inferences of a model, and the results of one run without a fault.
 
-    The last call of :meth:`infer` makes this run. Faults are injected into repetitions of the run.
+    The last call of :meth:`infer` has made this run. Faults are injected into repetitions of it.
     ``cycles`` is the run's number of cycles. ``expected`` contains the bytes of the run's result,
     and ``choice`` is the class or token with the largest output.
     """

@@ -29,15 +29,15 @@ _OK, _REFUSED = (0, 1), 2
 
 @dataclass(frozen=True)
 class Ended:
-    """Outcome of a command: its exit code (None if it was killed), time, and printed texts."""
+    """Outcome of a command: exit code (None if killed), processor time (s), and printed texts."""
 
     code: int | None
     seconds: float
-    """Processor time."""
+    """Processor time of the command (s)."""
     output: str
     errors: str
     opened: str
-    """A file outside the folder that it opened, or an empty text."""
+    """Path of a file outside the command's folder that the command has opened, or empty."""
 
 
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ def run(case: Case) -> dict[str, Any]:
     """Run a case: simulate the host link or a bus bridge with its bench.
 
     The case's field ``line`` selects the circuit: ``link``, ``axi4`` or ``wishbone``. The width of
-    memory words, the share of stalled cycles and all data are random. So are the memory latency of
-    the link, and the share of a bridge's memory that answers with errors.
+    memory words, the share of stalled cycles and all data are random. The latency of the link's
+    memory, and the share of a bridge's memory that answers with errors, are random, too.
 
     The result is a dictionary. ``mismatch`` is the bench's error message, and is empty if the bench
     passes. ``line`` names the circuit, as in the case. ``width`` is the width of memory words
