@@ -183,7 +183,7 @@ class Trials:
         await self.exact()
 
     async def abort_in_recovery(self) -> None:
-        """Abort a run, request another run during the recovery, and abort this request, too.
+        """Abort a run, request a run during the recovery, and abort it before it begins.
 
         The accelerator must stop with the cause ABORTED.
         """

@@ -354,8 +354,8 @@ async def a_pause_of_the_timeout_ends_a_request(dut: Any) -> None:
 async def a_long_answer_is_complete(dut: Any) -> None:
     """Answers to long reads have all their bytes.
 
-    The reads are one of all registers, and one of external memory for each length in the bench's
-    parameter ``long`` (bytes).
+    The test reads all registers, and then external memory once for each length (bytes) in the
+    bench's parameter ``long``.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

@@ -198,7 +198,7 @@ def load_side(
 
     ``expected`` is a queue of pairs (scratchpad address, bytes): the writes that the engine must
     make, in order. ``react`` removes each write that the engine has made. ``ends`` is a list with
-    one number for each command: the writes of this command and of all earlier commands.
+    one entry for each command: the number of writes of this command and of all earlier commands.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -253,7 +253,7 @@ def store_side(
 
     ``expected`` is a queue of pairs (address in external memory, bytes): the writes that the engine
     must make, in order. ``react`` removes each write that the engine has made. ``ends`` is a list
-    with one number for each command: the writes of this command and of all earlier commands.
+    with one entry for each command: the number of writes up to the end of this command.
     """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()

@@ -196,8 +196,8 @@ def infer(
     be read at several widths; ``bits`` lists the widths (bits) to use. The first run uses the first
     width, the second run the next one, and so on; after the last width the list starts again.
 
-    - The tensors and outputs of a simulated machine are compared with those of the golden machine.
-      If the simulated machine has no trace port, only the outputs are compared.
+    - If ``machine`` is not the golden machine, its tensors and outputs are compared with those of
+      the golden machine. If ``machine`` has no trace port, only the outputs are compared.
     - If ``machine`` is the golden machine, its tensors are compared with the integer reference,
       which computes the quantized model without its programs. Nothing is compared if ``compiled``
       contains only the programs, not the model.

@@ -50,12 +50,12 @@ def differing(
     bits: int = OPERAND_BITS,
     output: Ints | None = None,
 ) -> tuple[list[str], int]:
-    """Return the names of tensors that differ from the integer reference, and a number.
+    """Return the names of wrong tensors, and the number of compared tensors.
 
-    The number is that of all compared tensors. The integer reference computes the quantized model
-    without its programs. ``tensors`` are the tensors of an inference with the input ``values``,
-    from :meth:`celosia.generators.runtime.golden.GoldenModel.tensors`. If the weights are nested
-    (readable at several widths), ``bits`` is the width at which they were read.
+    A tensor is wrong if it differs from the tensor of the integer reference, which computes the
+    quantized model without its programs. ``tensors`` are the tensors of an inference with the input
+    ``values``, from :meth:`celosia.generators.runtime.golden.GoldenModel.tensors`. If the weights
+    are nested (readable at several widths), ``bits`` is the width at which they were read.
 
     ``output`` is the array of integers that the host reads as the model's output. If ``output``
     differs from the reference, the name ``read by the host`` is added to the names. If ``output``
