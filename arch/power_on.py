@@ -1,7 +1,7 @@
 """The format of the image in flash from which a board runs a model at power-on.
 
 A power-on image has a header, a body, and the CRC-32 (ISO-HDLC) of header and body. The header is
-``MAGIC``, the configuration's fingerprint, and the body's length in bytes. The body is a list of
+``MAGIC``, a hash of the configuration, and the body's length in bytes. The body is a list of
 records. A record is an ``Op`` (one byte), the length of its data in bytes (two bytes), and the
 data. Numbers are least significant byte first.
 """
@@ -33,7 +33,7 @@ ENTRIES = 4096
 
 
 class Op(enum.IntEnum):
-    """Kind of a record in a power-on image; docs/protocol.md describes each kind."""
+    """Kind of a record in an image that a board runs at power-on; see docs/protocol.md."""
 
     END = 0
     REQUEST = 1
@@ -62,7 +62,7 @@ REFUSALS = {
 
 
 def record(op: Op, data: bytes = b"") -> bytes:
-    """Return the bytes of one record of a power-on image.
+    """Return the bytes of one record of an image that a board runs at power-on.
 
     Raises :class:`InputError` if ``data`` has 65536 bytes or more.
     """

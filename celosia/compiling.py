@@ -117,10 +117,10 @@ def _options(kind: type[_Kind], model: Model, values: dict[str, Any]) -> _Kind:
 def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:
     """Return the inputs on which an encoder is calibrated, after the host's preprocessing.
 
-    If ``calibration`` is a path, the inputs are read from this file. If it is None, a digits model
-    gets training images, and an encoder with a tokenizer gets sentences. Any other encoder gets
-    random numbers, with a warning. If ``calibration`` is neither a path nor None, it contains the
-    inputs.
+    If ``calibration`` is a path, the inputs are read from this file. If it is None, the package's
+    classifiers of digits get training images, and encoders with a tokenizer get sentences. Other
+    encoders get random numbers, with a warning. If ``calibration`` is neither a path nor None, it
+    contains the inputs.
     """
     source = model.source
     assert isinstance(source, Source)

@@ -68,9 +68,10 @@ class Model(Shown):
     def examples(self, count: int = 1) -> list[Any]:
         """Return ``count`` example inputs in the model's input form.
 
-        Example inputs of a digits model are test images; those of an encoder with a tokenizer are
-        sentences. For a decoder they are lists of token numbers that the decoder generates, and for
-        an encoder-decoder random token numbers. For all other models they are random numbers.
+        For the package's classifiers of digits, example inputs are test images, and for an encoder
+        with a tokenizer sentences. For a decoder they are lists of token numbers that the decoder
+        generates, and for an encoder-decoder random token numbers. For all other models they are
+        random numbers.
         """
         source, rng = self.source, np.random.default_rng(_SEED)
         if isinstance(source, TextSource):

@@ -54,7 +54,7 @@ class Line:
 
         The machine's configuration is ``config`` or, if this is None, that of the option
         ``--config``. If neither is given, it is the preset's or board's configuration whose
-        fingerprint the bitstream reports.
+        fingerprint (hash) the bitstream reports.
         """
         return open_port(self.checked(), config or self.config, self.baud)
 

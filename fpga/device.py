@@ -64,7 +64,7 @@ class Device(HostPort):
     """The machine on a board, used through a serial or SPI port.
 
     ``config`` is the machine's configuration. If it is None, the constructor uses the known
-    configuration (:func:`known_config`) whose fingerprint the board reports. ``name`` is the port's
+    configuration (:func:`known_config`) whose hash the board reports. ``name`` is the port's
     name for error messages. ``identity`` is the board's answer to the request HELLO (version and
     configuration); ``repeated`` is the number of requests that were sent again.
 
@@ -324,7 +324,7 @@ class Device(HostPort):
 
 
 def known_config(number: int) -> Config | None:
-    """Return the configuration with the fingerprint ``number``, or None if it is unknown.
+    """Return the configuration with the fingerprint (hash) ``number``, or None if it is unknown.
 
     The known configurations are the presets and the configurations of the boards.
     """

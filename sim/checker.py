@@ -48,7 +48,8 @@ class Memories:
     def cells(self, region: Region) -> Counts:
         """Return the last step in which each engine accessed each unit of a region.
 
-        The result [2, engines, m, units] holds numbers of steps. The first index is 0 for reads, 1
+        A step is an instruction of the run, and a unit a group of consecutive memory cells. The
+        result [2, engines, m, units] holds numbers of steps. The first index is 0 for reads, 1
         for writes. The other indices select the engine, a row of the region, and a unit of this
         row. An element is 0 if no step of the engine has accessed the unit. The result is a view of
         the records: a caller records a step by assigning the step's number to elements.

@@ -156,10 +156,10 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    Tiles are padded with zeros to ``cols`` columns. A tile of fewer than ``rows`` rows is padded
-    with rows of zeros if ``transpose`` is true; otherwise the other rows of its slot are not
-    changed. ``transpose`` is the flag ``b_transpose`` of the instruction PRELOAD; the function
-    itself does not transpose b.
+    A weight slot stores one tile, padded with zeros to ``cols`` columns. A tile of fewer than
+    ``rows`` rows is padded with rows of zeros if ``transpose`` is true; otherwise the other rows of
+    its slot are not changed. ``transpose`` is the flag ``b_transpose`` of the instruction PRELOAD;
+    the function itself does not transpose b.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -175,7 +175,7 @@ def append(
 ) -> None:
     """Append rows or columns of b [k, n] to the matrix in the weight slots from ``slot`` on.
 
-    ``slots`` [depth, rows, cols] is changed in place.
+    A weight slot stores one tile. ``slots`` [depth, rows, cols] is changed in place.
 
     - If ``transpose`` is true, column j of b is written to column ``line + j`` of the matrix. Each
       column of the matrix spans ceil(k / rows) consecutive slots.

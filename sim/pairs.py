@@ -49,7 +49,7 @@ def both_lower(first: Ints, second: Ints) -> Ints:
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
 
-    The cache stores all 8 bits of the first ``whole`` elements of each key, and only the upper
+    This cache stores all 8 bits of the first ``whole`` elements of each key, and only the upper
     ``bits`` bits of the other elements. The scores are exact if ``whole`` is k, otherwise
     approximate. They are in units of 1 or, if ``whole`` is 0, in units of ``2**(8 - bits)``.
     """

@@ -213,9 +213,9 @@ def sizes(config: Config) -> dict[Memory, int]:
     """Return a dictionary from the name of each memory of a machine to the number of its cells.
 
     A cell of ``dram`` or ``sp`` is a byte. A cell of ``acc`` is a row of accumulators. A cell of
-    ``params`` is a parameter word. A cell of ``table`` is a whole activation table. A cell of
-    ``factors`` is a number by which a row of a matrix is multiplied. A cell of ``slots`` is a
-    weight slot.
+    ``params`` has the requantization parameters of all lanes. A cell of ``table`` is a whole
+    activation table. A cell of ``factors`` is a number by which a row of a matrix is multiplied. A
+    cell of ``slots`` is the storage for one tile of weights.
     """
     return {
         "dram": 1 << config.memory.addr_width,

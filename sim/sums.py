@@ -2,9 +2,9 @@
 
 A product with ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word
 of the memory. The last tile may need fewer than ``cols`` columns. The sums in the other columns of
-its rows are undefined: they depend on weights that earlier instructions have left in the weight
-slots. If the configuration has the option ``sleep``, these columns are disabled, and their sums
-differ from those of a configuration without it. A program must not read these columns.
+its rows are undefined: they depend on weights that earlier instructions have left in the array. If
+the configuration has the option ``sleep``, these columns are disabled, and their sums differ from
+those of a configuration without ``sleep``. A program must not read these columns.
 """
 
 import numpy as np

@@ -1,4 +1,4 @@
-"""Runs the cases of a campaign that have no stored outcome yet."""
+"""Runs the cases of a campaign (a series of tests) that have no stored outcome yet."""
 
 import time
 import traceback
@@ -32,7 +32,7 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run a campaign's first ``count`` cases, except cases that have a stored outcome.
+    """Run the first ``count`` cases of a series, except cases that have a stored outcome.
 
     Returns an iterator over the outcomes of all ``count`` cases, both new and earlier ones, in
     index order. Each worker (a process, for example) gets ``chunk`` cases at a time. The outcomes

@@ -1,4 +1,4 @@
-"""Storage of campaign results in an SQLite file, which stays intact if the process is killed."""
+"""Storage of test cases' results in an SQLite file, which stays intact if the process is killed."""
 
 import json
 import sqlite3
@@ -20,7 +20,7 @@ _WAIT = 60.0  # seconds, for another campaign's transaction on the same file
 
 
 class Store:
-    """A database of the outcomes of campaigns, by campaign and case index.
+    """A database of the outcomes of campaigns (series of test cases), by campaign and case index.
 
     ``path`` is the SQLite file of the database, which is created if it does not exist. If ``path``
     is None, the database is in memory and is lost when it is closed.

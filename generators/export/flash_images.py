@@ -18,7 +18,7 @@ _LONGEST_NAME = 40
 
 
 class Script:
-    """Builds a power-on image: records, which the board executes one after another.
+    """Builds a flash image of records, which a board executes one after another at power-on.
 
     Each method appends records to the bytes ``body``. A record contains requests of the host link,
     or makes the board send text or wait for the end of a run. ``payload`` is the largest data size

@@ -36,8 +36,8 @@ def package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model: a dictionary from file name to content.
 
-    - ``program.hex`` has the program with all entry points as hexadecimal text; ``program.bin`` has
-      the same words as bytes.
+    - ``program.hex`` has the whole program as hexadecimal text; ``program.bin`` has the same words
+      as bytes.
     - ``config.toml`` has the machine's configuration, and ``model.json`` the :func:`manifest`.
     - ``image.bin`` has the content of external memory, from address 0 on.
     - ``setup_N.bin``, only for decoders, is setup program N, which runs once and copies its image

@@ -74,9 +74,9 @@ def search_formats(
 
 
 def check_measured(model: str) -> None:
-    """Raise :class:`InputError` if ``model`` is not a digits model.
+    """Raise :class:`InputError` if ``model`` is not one of the package's classifiers of digits.
 
-    Accuracy is measured on labelled images, which only digits models have.
+    Accuracy is measured on labelled images, which only these models have.
     """
     if model not in model_names():
         raise InputError(
@@ -103,7 +103,7 @@ def check_loss(bound: float | None, weights: str) -> None:
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Search for small weight formats for a digits model; return the smallest mixture found.
+    """Search for small weight formats for a classifier of digits; return the smallest mixture.
 
     A mixture is a choice of one format for each weight matrix. Its loss exceeds that of INT8 by at
     most ``bound``. The loss is the percentage of wrong answers, measured on images of the training
@@ -152,7 +152,7 @@ def mix_digits(
 def mix_text(
     source: TextSource, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Search for small weight formats for a language model; return the smallest mixture found.
+    """Search for small weight formats for a language model; return the smallest mixture.
 
     A mixture is a choice of one format for each weight matrix. Its loss exceeds that of INT8 by at
     most ``bound`` (nats per token). The loss is measured on generated texts that calibration does

@@ -1,4 +1,4 @@
-"""Benchmark of a random sparse matrix on the zero-skip unit and on the matrix array."""
+"""Benchmark of a random sparse matrix on the unit that skips zeros, and on the matrix array."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +45,8 @@ def bench_sparse(
       SPAN_MATRIX);
     - ``total_cycles``, ``dense_total_cycles``: lengths of the whole runs (cycles);
     - ``predicted_cycles``, ``dense_predicted_cycles``: predictions of these lengths;
-    - ``skipped``: number of zeros that the zero-skip unit skipped in the first run;
+    - ``skipped``: number of zeros that the zero-skip unit (for sparse weights) skipped in the first
+      run;
     - ``bytes``, ``dense_bytes``: sizes of the weights in sparse and in dense coding;
     - ``bits_per_weight``: size of the sparse weights divided by the number of nonzero weights;
     - ``ideal_cycles``: number of products with nonzero weights, divided by the lanes of the

@@ -49,9 +49,9 @@ _FORMATS = "int4,ternary"
 def sparse_lanes(config: Config) -> int:
     """Return the number of lanes of a zero-skip unit that is generated separately.
 
-    The result is the configuration's ``sparse_lanes``. If ``sparse_lanes`` is 0, the configured
-    machine has no zero-skip unit. The result is then the number of sparse entries that fit in the
-    largest scratchpad access.
+    The unit multiplies by sparse matrices and skips their zeros. The result is the configuration's
+    ``sparse_lanes``. If ``sparse_lanes`` is 0, the configured machine lacks the unit. The result is
+    then the number of sparse entries that fit in the largest scratchpad access.
     """
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
