@@ -221,8 +221,8 @@ class EventPort(wiring.Signature):
     of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``). The
     field has bits for an offered, an accepted and a completed command, and the engines whose tokens
     the next command awaits. ``array`` has one bit per counter ``ARRAY_...``, in the order of
-    ``celosia.arch.registers``. At most one bit is 1: that of the activity in the previous cycle
-    (:class:`celosia.hdl.control.account.ArrayAccount`).
+    ``celosia.arch.registers``. At most one bit is 1, which reports the array's activity in the
+    previous cycle (:class:`celosia.hdl.control.account.ArrayAccount`).
     """
 
     def __init__(self) -> None:
@@ -239,9 +239,9 @@ class EventPort(wiring.Signature):
 class ThermalPort(wiring.Signature):
     """Inputs for the temperature of a machine whose configuration has the option ``throttle``.
 
-    ``temperature``, ``hot`` and ``cool`` are numbers in the same, arbitrary unit. The machine is
-    hot, and works more slowly, from when ``temperature`` exceeds ``hot`` until it is below
-    ``cool``.
+    ``temperature``, ``hot`` and ``cool`` are numbers in the same, arbitrary unit. The machine
+    becomes hot, and works more slowly, when ``temperature`` exceeds ``hot``. It is hot until
+    ``temperature`` is below ``cool``.
     """
 
     def __init__(self) -> None:

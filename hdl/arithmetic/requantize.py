@@ -12,7 +12,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.stream.pipeline import data_register, delay
 
 LOST_BITS = 8
-"""Bits that one zero test of :class:`RoundingShift` covers, of those that are shifted out."""
+"""Number of shifted-out bits that each zero test of :class:`RoundingShift` covers."""
 
 
 class RoundingShift(Component):
@@ -92,7 +92,10 @@ def bounds_layout() -> data.StructLayout:
 
 
 def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
-    """Return a dictionary of the fields of :func:`bounds_layout` for a zero point and bounds."""
+    """Return the fields of :func:`bounds_layout` as a dictionary from name to value.
+
+    ``zero`` is the zero point, and ``low`` and ``high`` are the bounds of the result.
+    """
     flags = {"zero": zero, "low": low, "high": high}
     return flags | {"above_low": zero - low, "above_high": zero - high}
 

@@ -66,10 +66,10 @@ class Axi4Bridge(Component):
     beats. Every channel passes one beat per cycle through registers, which delay it by one cycle.
     Reads and writes are independent. Any number of reads, and 16 write bursts, may be outstanding.
 
-    ``failed`` is 1 for one cycle for each read beat or write burst with an error response. Two
-    error responses in the same cycle, of a read and of a write, set it for one cycle only. A beat
-    or burst with an error counts as completed. ``error`` is 1 from the first error response until
-    reset.
+    ``failed`` is 1 for one cycle for each read beat or write burst with an error response. If a
+    read and a write have error responses in the same cycle, ``failed`` is 1 for one cycle only. A
+    beat or burst with an error counts as completed. ``error`` is 1 from the first error response
+    until reset.
     """
 
     port_meanings = PORT_MEANINGS

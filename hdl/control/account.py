@@ -12,7 +12,8 @@ class ArrayAccount(Component):
 
     The outputs describe the previous cycle. Each line of this table has an output and its
     condition; the output fill has two lines. If ``running`` was 1 in the previous cycle, exactly
-    one output is 1: that of the first line whose condition was true. Otherwise all outputs are 0.
+    one output is 1: the output of the first line whose condition was true. Otherwise all outputs
+    are 0.
 
     ============ ==========================================================================
     product      a vector of activations enters the array (``sends``)

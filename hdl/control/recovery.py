@@ -70,8 +70,9 @@ class Recovery(Component):
 class Watchdog(Component):
     """Reports each bit of ``watched`` that has been 1 for at least ``cycles`` cycles.
 
-    For bit i of ``watched``, bit i of ``expired`` is then 1 for one cycle, at most ``2 * cycles``
-    cycles after bit i of ``watched`` became 1. If ``cycles`` is 0, nothing is reported.
+    If bit i of ``watched`` is reported, bit i of ``expired`` is 1 for one cycle. This cycle is at
+    most ``2 * cycles`` cycles after bit i of ``watched`` became 1. If ``cycles`` is 0, nothing is
+    reported.
     """
 
     def __init__(self, width: int, cycles: int):

@@ -141,8 +141,8 @@ class AddNormUnit(Component):
     number of elements of the row, from 1 to ``max_row``. If ``add`` is 1, the sum is
     ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. If ``rms`` is 1, the norm is the RMS
     norm (as if the mean of ``s`` were 0); if ``rms`` is 0, it is the layer norm. ``eps`` is added
-    to ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must hold from the first
-    accepted input beat to the last output beat.
+    to ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must not change from the
+    first accepted input beat to the last output beat.
 
     Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
     ``last``. ``o_sum`` outputs the elements of ``s``, which are 0 where the mask is 0. ``o``

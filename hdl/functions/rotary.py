@@ -27,8 +27,8 @@ class RotaryUnit(Component):
     rotate lanes 2j and 2j + 1 of ``y``. If ``times`` is 1, the unit instead computes
     ``y * (r - r_zero)`` in each lane; the elements of ``r`` have 8 bits. The results ``o`` are
     rounded to nearest, ties up. They are clamped to 16 bits if ``wide`` is 1, else to
-    ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must hold while elements are in
-    flight.
+    ``operand_width`` bits. ``times``, ``wide`` and ``r_zero`` must not change while elements are in
+    the unit.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per cycle with ``en`` at 1.
     All registers hold while ``en`` is 0. Each pair of lanes needs only three multipliers of at most

@@ -26,7 +26,7 @@ class RowStatistics(Component):
     A beat enters in each cycle with ``valid_i`` at 1. ``n`` is the number of elements in the row.
     ``s`` has the beat's ``lanes`` 16-bit elements, which must be 0 past the row's end; ``last`` is
     1 for the last beat of a row. If ``rms`` is 1, the unit uses and outputs 0 in place of the sum
-    of ``s``. ``n``, ``rms`` and ``eps`` must hold while a row is in the unit.
+    of ``s``. ``n``, ``rms`` and ``eps`` must not change while a row is in the unit.
 
     The result leaves ``latency`` cycles after the last beat of a row. ``valid_o`` is then 1 for one
     cycle, ``total`` is the sum, and ``mantissa`` and ``right`` represent the inverse root. To

@@ -21,7 +21,7 @@ from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay
 
 ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
-"""Exponent of the reciprocal of a sum of weights that is 1."""
+"""Exponent of the reciprocal of a sum of weights, if the sum is 1."""
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:

@@ -111,7 +111,8 @@ def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
 def slots_of(payload: Any) -> list[Value]:
     """Return the weight slot numbers in ``payload``, a vector of activations or a line of weights.
 
-    The list has a single number, or one per column if the columns are far apart (:func:`is_far`).
+    The result is a list with a single number, or with one per column if the columns are far apart
+    (:func:`is_far`).
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]

@@ -24,8 +24,9 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
 
     ``format`` is the number of the weight format; format 0 is INT8, which has no codes. ``have`` is
     the number of code bits per column that were read but are not yet decoded. If ``fetch`` is 1,
-    the decoder reads a row of codes. If ``scale`` is 1, it reads a row of scales: one scale per
-    column for a group of weight rows. If ``grouped`` is 1, the weights have such scales.
+    the decoder reads a row of codes (encoded weights). If ``scale`` is 1, it reads a row of scales:
+    one scale per column for a group of weight rows. If ``grouped`` is 1, the weights have such
+    scales.
     """
     members = {"format": range(len(formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     return data.StructLayout(members | present(scale=group > 0, grouped=group > 0))

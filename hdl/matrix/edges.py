@@ -82,10 +82,11 @@ class SleepEdge(Component):
 class WeightEdge(Component):
     """The array's left and upper edges for weights: convert lines to strobes and delayed data.
 
-    If a line arrives with ``en`` at 1, row ``index`` receives a strobe at the left edge one cycle
-    later. The strobe moves by one column per cycle, so column c receives its element of the line c
-    cycles later. If ``column`` is 1, the line is a column of weights: the strobe enters column
-    ``index`` at the upper edge, and moves by one row per cycle.
+    A line is a row of weights, or a column if ``column`` is 1. If a row arrives with ``en`` at 1,
+    row ``index`` of the array receives a strobe at the left edge one cycle later. The strobe moves
+    by one column per cycle, so column c receives its element of the line c cycles later. For a
+    column of weights, the strobe enters column ``index`` at the upper edge, and moves by one row
+    per cycle.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -45,11 +45,12 @@ class ProcessingElement(Component):
     are four registers in series, and the second and third belong to a hardware multiplier. If
     ``sum_i_width`` is 0, the element is in the top row and has no ``sum_i``.
 
-    ``row_strobe_i`` writes ``column_data`` to ``row_slot_i`` and leaves to the right one cycle
-    later. If ``transpose`` is true, ``column_strobe_i`` writes ``row_data`` to ``column_slot_i``
-    and leaves below one cycle later. The two strobes are never 1 in the same cycle. Activations
-    that arrive after the write use the new weight, and earlier activations the old weight. No
-    activation that uses the slot may arrive in the cycle of the write.
+    If ``row_strobe_i`` is 1, ``column_data`` is written to slot ``row_slot_i``; the strobe leaves
+    to the right one cycle later. Elements with ``transpose`` have a second strobe. If
+    ``column_strobe_i`` is 1, ``row_data`` is written to slot ``column_slot_i``; the strobe leaves
+    below one cycle later. The two strobes are never 1 in the same cycle. Activations that arrive
+    after the write use the new weight, and earlier activations the old weight. No activation that
+    uses the slot may arrive in the cycle of the write.
 
     If ``gating`` is true, each activation and each weight has a bit ``live``, which is 0 if the
     operand is zero. If the activation or the weight is zero, the multiplier's input registers keep

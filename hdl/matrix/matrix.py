@@ -24,14 +24,14 @@ from celosia.hdl.stream.slice import RegisterSlice
 class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
-    A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), tile
-    by tile of B. If the tile's weights are loaded and port ``a`` accepts a request in every cycle,
-    a tile takes m cycles. If ``pass_width`` splits weights into parts (groups of bits), each row of
-    A takes one cycle for each part. While one tile is multiplied, the weights of the next tile are
-    loaded, even if the next tile belongs to the next command. The load takes one cycle for each of
-    the tile's L lines (rows, or columns if transposed). Therefore a tile takes ``max(m, L)``
-    cycles. Weights that an earlier PRELOAD loaded need no time. Port ``b`` must deliver the lines
-    of a tile without a pause.
+    A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), one
+    tile of B after another. If the tile's weights are loaded and port ``a`` accepts a request in
+    every cycle, a tile takes m cycles. If ``pass_width`` splits weights into parts (groups of
+    bits), each row of A takes one cycle for each part. While one tile is multiplied, the weights of
+    the next tile are loaded, even if the next tile belongs to the next command. The load takes one
+    cycle for each of the tile's L lines (rows, or columns if transposed). Therefore a tile takes
+    ``max(m, L)`` cycles. Weights that an earlier PRELOAD loaded need no time. Port ``b`` must
+    deliver the lines of a tile without a pause.
 
     PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. If two
     lines are packed into one line of a slot, they take two or three cycles

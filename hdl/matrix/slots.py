@@ -6,10 +6,10 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 JOBS_AHEAD = 2
-"""Most tiles that compute, or whose weights are in place or in flight."""
+"""Largest number of tiles sent to the streamer and not yet freed, without register stages."""
 
 REGISTERED_AHEAD = 2
-"""Most further tiles, of one vector each, that can wait in the request register."""
+"""Largest number of further such tiles for each register stage."""
 
 
 class SlotGuard(Component):

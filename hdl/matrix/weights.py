@@ -69,11 +69,11 @@ class WeightFetcher(Component):
     zero.
 
     A weight slot stores one tile. A MATMUL writes its tiles to slots 0 and 1 alternately. A PRELOAD
-    writes its tiles to consecutive slots from the command's slot on. A MATMUL by weights that a
-    PRELOAD has loaded reads no weights. If a PRELOAD has the flag ``append``, it writes lines from
-    the command's ``line`` on, and does not change the other lines of the slots. If two lines are
-    packed into one line of a slot (four bits per element), the pair takes two cycles, or three if
-    its elements share exponents.
+    writes its tiles to consecutive slots, beginning with the command's ``slot``. A MATMUL by
+    weights that a PRELOAD has loaded reads no weights. If a PRELOAD has the flag ``append``, it
+    writes only the lines of the command, beginning with line ``line`` of the first slot. If two
+    lines are packed into one line of a slot (four bits per element), the pair takes two cycles, or
+    three if its elements share exponents.
 
     The lines of a tile wait until no product needs their slot (:mod:`celosia.hdl.matrix.slots`);
     ``freed`` is 1 when the last vector of a tile is requested. The next command is accepted while

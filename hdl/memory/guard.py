@@ -22,9 +22,9 @@ class MemoryGuard(Component):
     first accepted by memory. ``closed`` is 1 when all three streams are cut off; the core may then
     be reset at any time. If ``close`` is 0, the core is connected again in the next cycle.
 
-    The guard completes the outstanding transfers after ``closed``; ``owed`` is 1 while there are
-    any. It drops the words that the core had requested. It sends the missing words of write bursts
-    with all mask bits at 0. It awaits the report of each written burst.
+    After ``closed``, the guard completes the outstanding transfers; ``owed`` is 1 while transfers
+    are outstanding. The guard drops the words that the core had requested. For write bursts, it
+    sends the missing words with all mask bits at 0, and awaits the report of each written burst.
 
     The reset of ``sync`` cuts the core off, but keeps the counts of outstanding transfers.
     ``forget`` clears these counts and cuts the core off at once. ``forget`` must be 1 while

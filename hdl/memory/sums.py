@@ -153,4 +153,4 @@ class CorrectedSums(StagedSums):
 
 
 SUMS = (DirectSums, StagedSums, CorrectedSums)
-"""The pipelines, by a configuration's ``stages`` (0 or 1); the last one corrects rows."""
+"""Classes of the registers, by ``stages`` (0 or 1); the last class corrects rows."""

@@ -16,7 +16,7 @@ from celosia.hdl.sparse.lane import BANKS, SparseLane, sum_layout
 from celosia.hdl.stream.pipeline import delay
 
 BEATS_AHEAD = 8
-"""Most beats of the code that are requested before they are consumed."""
+"""Largest number of beats of entries that are requested and not yet consumed."""
 
 
 class SparseUnit(Component):

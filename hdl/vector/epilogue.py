@@ -57,12 +57,12 @@ class Epilogue(Component):
     first column. If ``column`` is 0, the search begins with a new row. If ``column`` is not 0, the
     search continues from the current ``largest``; only a larger element replaces it.
 
-    These inputs define the operation and must hold during a command: ``zero``, ``wide``, ``relu``,
-    ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``, ``argmax``
-    and ``column``. If the configuration has the option ``fused`` and the next command has the same
-    inputs, ``start`` may be 1 before ``done``. ``owes`` is 1 from this ``start`` until all
-    addresses of the current command are generated; while ``owes`` is 1, ``o_walk`` must be the next
-    command's sequence.
+    These inputs define the operation and must not change during a command: ``zero``, ``wide``,
+    ``relu``, ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``,
+    ``argmax`` and ``column``. If the configuration has the option ``fused`` and the next command
+    has the same inputs, ``start`` may be 1 before ``done``. ``owes`` is 1 from this ``start`` until
+    all addresses of the current command are generated; while ``owes`` is 1, ``o_walk`` must be the
+    next command's sequence.
 
     ``done`` is 1 for one cycle when the last write is accepted. Throughput is one beat per cycle. A
     beat is written at least ``latency`` cycles after it was accepted. ``rotate`` and ``times`` add

@@ -13,11 +13,11 @@ from celosia.hdl.vector.beats import beat_layout
 class Fill(Component):
     """Writes beats of ``i`` to the vector engine's parameter memory or activation tables.
 
-    If ``params`` is 1, a beat is one of the ``param_lines`` lines of a parameter word; words are
-    written from word ``addr`` on. If ``table`` is 1, a beat has one entry of activation table
-    ``addr``: beat e has entry e in byte ``e % scratchpad_align``, because the scratchpad's
-    addresses are multiples of ``scratchpad_align``. Throughput is one beat per cycle. ``start``
-    loads ``addr``; ``done`` is 1 in the cycle of the last beat.
+    If ``params`` is 1, a beat is one of the ``param_lines`` lines of a parameter word; the first
+    word is written to word ``addr`` of the memory. If ``table`` is 1, a beat has one entry of
+    activation table ``addr``: beat e has entry e in byte ``e % scratchpad_align``, because the
+    scratchpad's addresses are multiples of ``scratchpad_align``. Throughput is one beat per cycle.
+    ``start`` loads ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 
     def __init__(self, config: VectorConfig):

@@ -26,7 +26,7 @@ class FrontEnds(Component):
     reads requantized accumulators from ``drained`` instead of ``i``. During commands without a
     front end no beat is accepted or output.
 
-    ``command`` must hold from the first input beat of the command to its last beat on ``o``.
+    ``command`` must not change from the first input beat of the command to its last beat on ``o``.
     ``opcode`` and ``flag`` are those of the command, but may change one cycle later than
     ``command``. In machines with the option ``registered`` (more pipeline registers), ``command``
     must be valid one cycle before the first beat. The front ends of SOFTMAX and NORM then receive

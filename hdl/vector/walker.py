@@ -36,7 +36,12 @@ def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
 
 
 def place_layout(addr_width: int) -> data.StructLayout:
-    """Return the layout of a :class:`Walker`'s beat: address, number of columns, and end flags."""
+    """Return the layout of a :class:`Walker`'s output: one beat (some adjacent columns of a row).
+
+    ``addr`` is the beat's address, and ``count`` its number of columns. ``row_last`` is 1 for the
+    last beat of a tile's row, ``tile_last`` for the last beat of a tile, and ``last`` for the last
+    beat of the walk.
+    """
     return data.StructLayout(
         {
             "addr": unsigned(addr_width),
