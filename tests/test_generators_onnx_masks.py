@@ -1,5 +1,6 @@
 """Masks of missing tokens in ONNX graphs: each place that a mask must have, alone."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from celosia.generators.frontend.onnx.norms import kept_rows, shared_mean
 from celosia.generators.frontend.onnx.values import Input, Kept, Mask, UnsupportedError, View
 from tests.test_onnx_forms import FLOAT, INT, Form
 
-ROWS, COLUMNS = 3, 2
+INT8, ROWS, COLUMNS = 3, 3, 2
 SOURCE = Input(node="x", rows=ROWS, columns=COLUMNS, tokens=False)
 WHOLE = np.ones((ROWS, 1))
 
@@ -83,6 +84,29 @@ def test_a_mean_over_few_tokens_differs(tmp_path) -> None:
     path = form.write(tmp_path / "model.onnx", mean, inputs, 2)
     with pytest.raises(InputError, match="outputs of 1 tokens differ by"):
         load_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "run", "bound"),
+    [
+        ("Greater", np.greater, 1),
+        ("Less", np.less, 900),
+        ("Equal", np.equal, 0.5),
+        ("Equal", np.equal, 3),
+        ("Cast", lambda numbers: numbers.astype(np.int8), None),
+    ],
+)
+def test_a_comparison_hides_other_tokens_than_one(kind, run, bound) -> None:
+    """A second number is refused too, and a cast to numbers that do not hold all tokens."""
+    tokens = View(replace(SOURCE, columns=1, tokens=True), (1, ROWS))
+    inputs = [tokens] if bound is None else [tokens, np.array(bound)]
+    made = Node("n", kind, inputs, {"to": INT8}, lambda i: [run(*i)], 17, Made())
+    if bound == 3:
+        (mask,) = evaluate(made)
+        assert (mask.full.any(), mask.cut.tolist()) == (False, [[False, False, True]])
+        made.made.padding = 2
+    with pytest.raises(UnsupportedError, match=r"compare token numbers with that|other numbers"):
+        evaluate(made)
 
 
 @pytest.mark.parametrize("mask", [[1, 1, 2], [0.5, 0, 0], [1, 0, -1]])

@@ -132,6 +132,12 @@ def other_sequence(form: Form, good: bool) -> str:
     return form.add("Add", x, form.mlp(x))
 
 
+def changed(form: Form, good: bool) -> str:
+    """Data that are added to scores, or nothing."""
+    mask = form.add("Unsqueeze", form.linear("x", 4), np.array([1]))
+    return form.block("x", "" if good else mask)
+
+
 def relative(form: Form, good: bool) -> str:
     """Positions in the scores, or in the embedding."""
     form.known["bias"] = form.rng.normal(0, 1, (1, 2, 4, 4)).astype(np.float32)
@@ -253,6 +259,7 @@ MAKE = {
     "cross_reason": other_sequence,
     "relative_reason": relative,
     "mask_reason": window,
+    "data_reason": changed,
     "apart_reason": apart,
     "tokens_reason": across,
     "gate_reason": gate,

@@ -9,7 +9,7 @@ import pytest
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
-from tests.test_onnx_forms import FLOAT, INT, Form, runtime
+from tests.test_onnx_forms import FLOAT, INT, Form, onnx, runtime
 from tests.test_reference_edits import BASES
 from tools import folder_edits as edits
 
@@ -45,6 +45,29 @@ def test_random_inputs_have_every_token_but_padding(tmp_path: Path) -> None:
 def test_padding_is_a_token_as_any_other_in_bert(tmp_path: Path) -> None:
     source = encoder(tmp_path / "model", "BertForMaskedLM")
     assert source.prepare(np.array([5, PADDING, 6])).tolist() == [5, PADDING, 6]
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "attributes"),
+    [
+        ("Greater", ["x", np.array(0)], {}),
+        ("Less", [np.array(0), "x"], {}),
+        ("GreaterOrEqual", ["x", np.array(1)], {}),
+        ("LessOrEqual", [np.array(1), "x"], {}),
+        ("Cast", ["x"], {"to": onnx.TensorProto.BOOL}),
+    ],
+)
+def test_a_graph_that_masks_token_0(kind, inputs, attributes, tmp_path: Path) -> None:
+    form, path = Form(), tmp_path / "model.onnx"
+    table = form.rng.normal(0, 1, (7, 6)).astype(np.float32)
+    hidden = form.add("Cast", form.add("Not", form.add(kind, *inputs, **attributes)), to=FLOAT)
+    mask = form.add("Unsqueeze", form.add("Mul", hidden, np.float32(-1e9)), np.array([1, 2]))
+    form.write(path, form.block(form.add("Gather", table, "x"), mask), [("x", INT, [1, 4])])
+    source = load_source(str(path))
+    assert (source.padding, source.description.variable) == (0, True)
+    session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (expected,) = session.run(None, {"x": np.array([[1, 2, 0, 0]])})
+    np.testing.assert_allclose(source.floats(np.array([1, 2])), expected[0, :2], rtol=1e-4)
 
 
 def test_a_graph_that_masks_its_padding(tmp_path: Path) -> None:

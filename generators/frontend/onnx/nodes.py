@@ -30,9 +30,9 @@ from celosia.generators.frontend.onnx.norms import (
     shared_mean,
     total,
 )
+from celosia.generators.frontend.onnx.token_masks import COMPARISONS, is_tokens, token_mask
 from celosia.generators.frontend.onnx.values import (
     Centred,
-    Input,
     Kept,
     Largest,
     Lookup,
@@ -63,6 +63,9 @@ _SHAPED = {"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
 """Nodes that do not change the order of elements."""
 _FLOATS = (1, 10, 11, 16)
 """ONNX's numbers of the kinds of floating point elements."""
+_WIDE = (1, 6, 7, 11, 12, 13)
+"""ONNX's numbers of the kinds of elements that hold any token number."""
+_BOOL = 9
 
 
 def evaluate(node: Node) -> list[Value]:
@@ -82,8 +85,8 @@ def evaluate(node: Node) -> list[Value]:
         return [np.zeros(_shape(operands[0]), bool)]
     if node.kind == "ReduceMax" and _are_scores(operands[0]):
         return [_largest(node)]
-    if node.kind == "Equal":
-        return [_equal(node)]
+    if node.kind in COMPARISONS:
+        return [_compared(node)]
     if node.kind == "Gather" and isinstance(node.inputs[0], np.ndarray):
         return [_lookup(node)]
     if node.kind in VIEWS:
@@ -111,7 +114,7 @@ def _shape(value: Value) -> tuple[int, ...]:
     return value.full.shape if isinstance(value, Mask) else value.shape
 
 
-def _are_scores(value: Value) -> bool:
+def _are_scores(value: Value | None) -> bool:
     return isinstance(value, View) and isinstance(value.tensor, Scores)
 
 
@@ -125,28 +128,34 @@ def _largest(node: Node) -> View:
     return whole(value.tensor.into(Largest, node.name, columns=1), (*value.shape[:-1], 1))
 
 
-def _equal(node: Node) -> Value:
+def _compared(node: Node) -> Value:
     """Return a mask of the rows of scores without a key, or of the tokens that stand for none."""
     left, right = node.inputs[:2]
     view, known = (left, right) if isinstance(left, View) else (right, left)
     if isinstance(view, View) and isinstance(view.tensor, Largest):
-        if isinstance(known, np.ndarray) and np.all(known == -np.inf):
+        if node.kind == "Equal" and isinstance(known, np.ndarray) and np.all(known == -np.inf):
             # Of finite inputs, each row has a key whose score is finite.
             return np.zeros(view.shape, bool)
         raise UnsupportedError("it compares scores with something else than minus infinity")
-    return _padding(node)
+    return token_mask(node)
 
 
 def _same(node: Node) -> Value:
-    """Return the first input unchanged: other kinds of floating-point numbers do not alter it."""
+    """Return the first input unchanged, or the mask of tokens that are made truth values.
+
+    Other kinds of floating-point numbers do not alter data, nor do kinds of at least 32 bits alter
+    token numbers.
+    """
     value = node.inputs[0]
     if not isinstance(value, View):
         if node.kind == "CastLike" and isinstance(value, np.ndarray):
             return value.astype(np.float32)
         raise UnsupportedError("it makes a mask or a constant like something else")
-    tokens = isinstance(value.tensor, Input) and value.tensor.tokens
-    if node.attribute("to", 1) not in _FLOATS and not tokens:
-        raise UnsupportedError("it makes whole numbers of data")
+    kind, tokens = node.attribute("to", 1), is_tokens(value)
+    if tokens and kind == _BOOL:
+        return token_mask(node)
+    if kind not in (_WIDE if tokens else _FLOATS):
+        raise UnsupportedError("it makes other numbers of data")
     return value
 
 
@@ -161,19 +170,6 @@ def _of_all(node: Node) -> Value:
             total = _binary(replace(node, kind=kind, inputs=[total, operand]))
     assert total is not None
     return total
-
-
-def _padding(node: Node) -> Mask:
-    """Return a mask of the tokens with the number that stands for a missing token."""
-    left, right = node.inputs[:2]
-    numbers, known = (left, right) if isinstance(left, View) else (right, left)
-    if not isinstance(numbers, View) or not isinstance(known, np.ndarray) or known.size != 1:
-        raise UnsupportedError("it compares data with something else than one number")
-    source = numbers.tensor
-    if not isinstance(source, Input) or not source.tokens or numbers.function is not None:
-        raise UnsupportedError("it compares something else than the input's token numbers")
-    node.made.padding = int(known.reshape(()))
-    return Mask(np.zeros(numbers.shape, bool), numbers.index == source.rows - 1)
 
 
 def _mask(node: Node) -> list[Mask]:
@@ -202,7 +198,7 @@ def _lookup(node: Node) -> View:
     if node.attribute("axis", 0) or not isinstance(numbers, View):
         raise UnsupportedError("it selects by data")
     source = numbers.tensor
-    if not isinstance(source, Input) or not source.tokens or numbers.function is not None:
+    if not is_tokens(numbers) or numbers.function is not None:
         raise UnsupportedError("it selects rows by numbers that are not the input's")
     table = node.constant(0)
     columns = table.shape[1]
@@ -237,13 +233,14 @@ def _gelu(node: Node) -> View:
 
 def _where(node: Node) -> View:
     condition, kept, other = node.inputs
+    scored = any(map(_are_scores, node.inputs))
     pair = (
         condition
         if isinstance(condition, Mask)
         else Mask(np.asarray(condition), np.asarray(condition))
     )
     if isinstance(condition, View):
-        raise UnsupportedError("it selects by data")
+        raise UnsupportedError("it changes scores by data" if scored else "it selects by data")
     if isinstance(other, View) and isinstance(kept, np.ndarray):
         pair, kept, other = Mask(~pair.full.astype(bool), ~pair.cut.astype(bool)), other, kept
     if not isinstance(kept, View) or not isinstance(other, np.ndarray):
@@ -350,6 +347,8 @@ def _of_two(node: Node, left: View, right: View, operation: Callable[[Any, Any],
     if left.tensor is right.tensor and np.array_equal(left.index, right.index):
         first, second = (view.function or (lambda x: x) for view in (left, right))
         return replace(left, function=lambda x: np.asarray(operation(first(x), second(x))))
+    if _are_scores(left) or _are_scores(right):
+        raise UnsupportedError("it changes scores by data")
     left, right = node.made.settled(left), node.made.settled(right)
     same = left.tensor.columns == right.tensor.columns and left.tensor.rows == right.tensor.rows
     if node.kind != "Add" or not same or not np.array_equal(left.index, right.index):

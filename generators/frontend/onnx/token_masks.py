@@ -1,0 +1,42 @@
+"""Masks that a graph makes of its token numbers."""
+
+import math
+
+import numpy as np
+
+from celosia.generators.frontend.onnx.node import Node
+from celosia.generators.frontend.onnx.values import Input, Mask, UnsupportedError, Value, View
+
+COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+_NEAR = 3
+"""Token numbers to each side of a bound, and from 0 on, with which a node is run."""
+
+
+def is_tokens(value: Value | None) -> bool:
+    """Return whether a value has the numbers of the graph's tokens."""
+    return isinstance(value, View) and isinstance(value.tensor, Input) and value.tensor.tokens
+
+
+def token_mask(node: Node) -> Mask:
+    """Return the mask that a node makes of token numbers: a comparison, or a cast to truth values.
+
+    The result of the node must be the same for all token numbers but one, which then stands for a
+    missing token. Raises :class:`UnsupportedError` for other nodes, and if another node has made a
+    mask for another number.
+    """
+    (numbers,) = (value for value in node.inputs if isinstance(value, View))
+    known = next((value for value in node.inputs if isinstance(value, np.ndarray)), np.zeros(()))
+    if known.size != 1 or not is_tokens(numbers) or numbers.function is not None:
+        raise UnsupportedError("it compares something else than token numbers with one number")
+    bound = known.reshape(()).item()
+    near = {*range(_NEAR + 1), *range(math.floor(bound) - _NEAR, math.floor(bound) + _NEAR + 1)}
+    tried = np.array(sorted(number for number in near if number >= 0 or number == bound))
+    given = [tried.astype(known.dtype) if v is numbers else v for v in node.inputs]
+    marks = node.fold(given)[0].ravel().astype(bool)
+    usual = 2 * int(marks.sum()) > len(marks)
+    (missing,) = np.nonzero(marks != usual)
+    if len(missing) != 1 or node.made.padding not in (None, tried[missing[0]]):
+        raise UnsupportedError("it does not compare token numbers with that of a missing token")
+    node.made.padding = int(tried[missing[0]])
+    last = numbers.index == numbers.tensor.rows - 1
+    return Mask(np.full(last.shape, usual), last != usual)
