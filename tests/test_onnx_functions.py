@@ -1,11 +1,15 @@
 """Functions of every element, as ONNX Runtime computes them."""
 
+import math
+
 import numpy as np
 import pytest
 
 from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY
+from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.values import Tensor, UnsupportedError, View
+from tests.test_onnx_forms import Form
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 runtime = pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
@@ -105,3 +109,41 @@ def test_a_bound_far_from_zero_is_not_left_out(low: float | None, high: float) -
     assert view.factor() is None
     with pytest.raises(UnsupportedError, match=r"^its input is a function that is none of gelu, "):
         Made().settled(view)
+
+
+def erf(form: Form, x: str) -> str:
+    part = form.add("Erf", form.add("Div", x, np.float32(math.sqrt(2))))
+    half = form.add("Mul", x, np.float32(0.5))
+    return form.add("Mul", half, form.add("Add", part, np.float32(1)))
+
+
+def tanh(form: Form, x: str) -> str:
+    cube = form.add("Mul", form.add("Pow", x, np.float32(3)), np.float32(0.044715))
+    inner = form.add("Mul", form.add("Add", x, cube), np.float32(math.sqrt(2 / math.pi)))
+    half = form.add("Mul", x, np.float32(0.5))
+    return form.add("Mul", half, form.add("Add", form.add("Tanh", inner), np.float32(1)))
+
+
+def quick(form: Form, x: str) -> str:
+    return form.add("Mul", x, form.add("Sigmoid", form.add("Mul", x, np.float32(1.702))))
+
+
+@pytest.mark.parametrize("half", [onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16])
+@pytest.mark.parametrize(
+    ("name", "make"), [("gelu", erf), ("gelu_tanh", tanh), ("quick_gelu", quick)]
+)
+def test_functions_in_half_precision(name, make, half, tmp_path) -> None:
+    """Constants are rounded, and each layer of the graph rounds its results."""
+    form, path = Form(), tmp_path / "model.onnx"
+    form.mlp = lambda x: form.linear(make(form, form.linear(x, 9)), 6, 9)
+    x = form.block(form.add("Cast", "x", to=half), norm=form.norm)
+    form.save(path, form.block(x, norm=form.norm))
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        values = onnx.numpy_helper.to_array(tensor)
+        if values.dtype == np.float32:
+            rounded = values.astype(helper.tensor_dtype_to_np_dtype(half))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(rounded, tensor.name))
+    model.graph.output[0].type.tensor_type.elem_type = half
+    onnx.save(model, path)
+    assert load_onnx(path).description.activation == name

@@ -66,7 +66,7 @@ def read_model(path: Path) -> Any:
         _check_opsets(path, model)
         _write_erfc(model.graph)
         _check_operators(path, model)
-        for tensor in _tensors(model):
+        for tensor in tensors_of(model):
             _check_tensor(path, tensor)
         onnx.checker.check_model(model)
     except InputError:
@@ -126,11 +126,12 @@ def data_files(path: Path) -> list[Path]:
     model = onnx.ModelProto()
     with suppress(Exception):
         model = onnx.load(str(path), load_external_data=False)
-    entries = (entry for tensor in _tensors(model) for entry in tensor.external_data)
+    entries = (entry for tensor in tensors_of(model) for entry in tensor.external_data)
     return sorted({path.parent / entry.value for entry in entries if entry.key == "location"})
 
 
-def _tensors(model: Any) -> Iterator[Any]:
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Yield the tensors of a model, of its functions, and of the subgraphs in its nodes."""
     yield from model.graph.initializer
     for part in (model.graph, *model.functions):
         for node in every_node(part):

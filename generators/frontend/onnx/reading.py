@@ -9,6 +9,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.files import reading
 from celosia.generators.frontend.onnx.file import data_files, file_and_output, read_model
 from celosia.generators.frontend.onnx.graph import Graph
+from celosia.generators.frontend.onnx.halves import widened
 
 Used = TypeVar("Used")
 Stamp = tuple[tuple[int, int], ...]
@@ -67,4 +68,4 @@ def _data_files(file: Path, _own: tuple[int, int]) -> list[Path]:
 @lru_cache(maxsize=2)
 def _graph(path: Path, tokens: int, batched: bool, _stamp: Stamp) -> Graph:
     """Return the graph in a file; ``_stamp`` differs if the file was written again."""
-    return Graph(path, read_model(path), tokens, batched=batched)
+    return Graph(path, widened(read_model(path)), tokens, batched=batched)
