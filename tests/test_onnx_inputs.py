@@ -191,6 +191,19 @@ def test_a_mask_of_a_file_cuts_each_sample(tmp_path) -> None:
         read_samples(tmp_path / "x.npz", source)
 
 
+def test_tokens_behind_their_mask_and_types(tmp_path) -> None:
+    """As tf2onnx has them, in the order of their names."""
+    form, path = Form(), tmp_path / "model.onnx"
+    words, types = (form.rng.normal(0, 1, (size, 6)).astype(np.float32) for size in (9, 2))
+    x = form.add("Add", form.add("Gather", words, "words"), form.add("Gather", types, "types"))
+    hidden = form.add("Sub", np.float32(1), form.add("Cast", "mask", to=FLOAT))
+    hidden = form.add("Unsqueeze", form.add("Mul", hidden, np.float32(-1e9)), np.array([1, 2]))
+    inputs = [(name, INT, [1, 4]) for name in ("mask", "types", "words")]
+    source = load_onnx(form.write(path, form.block(x, hidden), inputs))
+    assert (source.named.first, source.named.masks) == ("words", (("mask", "mask"),))
+    assert source.description.vocabulary == 9
+
+
 X, ROWS = np.zeros((2, 4, 6)), np.zeros((2, 5))
 WRONG = {
     "takes arrays of x, table by name, as numpy.savez writes them, not one array in": X,

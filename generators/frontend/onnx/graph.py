@@ -18,7 +18,14 @@ from celosia.generators.frontend.onnx.engine import (
     inferred,
 )
 from celosia.generators.frontend.onnx.file import file_and_output, onnx_library, subgraphs
-from celosia.generators.frontend.onnx.inputs import MASKS, InputReader, Place, sizes_of
+from celosia.generators.frontend.onnx.inputs import (
+    MASKS,
+    InputReader,
+    Place,
+    is_beside,
+    is_integer,
+    sizes_of,
+)
 from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.node import Array
 from celosia.generators.frontend.weights import Floats
@@ -130,6 +137,8 @@ class Graph:
         inputs = [value for value in graph.input if value.name not in known]
         if not inputs:
             raise InputError(f"Model {self.path} has no input")
+        if is_integer(inputs[0]):
+            inputs.sort(key=lambda value: is_beside(value.name))
         sizes = [sizes_of(value, self.path) for value in inputs]
         self.batch = max(sizes[0][0], 1) if len(sizes[0]) > 1 and self.batched else 1
         if len(sizes[0]) in (2, 3) and self.batch > 1 and sizes[0][1] == 1:

@@ -70,6 +70,16 @@ class Place:
         return numbers.reshape(self.shape).astype(self.dtype)
 
 
+def is_beside(name: str) -> bool:
+    """Return whether an input's name is that of a mask, of token types or of positions."""
+    return any(word in name.lower() for word in ("mask", "type", "segment", "position"))
+
+
+def is_integer(value: Any) -> bool:
+    """Return whether an input's elements are integers of 32 or 64 bits, or truth values."""
+    return value.type.tensor_type.elem_type in (6, 7, 9)
+
+
 def sizes_of(value: Any, path: Path) -> list[int]:
     """Return a list of the sizes of an input's axes; 0 stands for a size that is not fixed.
 
@@ -113,7 +123,7 @@ class InputReader:
         ``tokens``, or if the input's axes or element type are not supported.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
-        integer = kind in (6, 7, 9)
+        integer = is_integer(value)
         rank, subject = len(shape), f"Input {name} in {self.path}"
         try:
             dtype = onnx_library("onnx.helper").tensor_dtype_to_np_dtype(kind)
