@@ -64,8 +64,9 @@ class Accumulators:
     def height(self, m: int) -> int:
         """Return the number of rows that are multiplied at once in a product of ``m`` rows.
 
-        A product of more rows than half of the accumulator rows is divided into the fewest equal
-        parts. The result is the number of rows of each part; the last part may have fewer rows.
+        A product may use at most half of the accumulator rows at once. If ``m`` exceeds this limit,
+        the rows are divided into as few parts as the limit allows. The result is the number of rows
+        of a part. Only the last part may have fewer rows.
         """
         return even(m, min(m, self.depth // 2))
 

@@ -39,22 +39,24 @@ class Routine:
 
 
 def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
-    """Return the programs of the entry point ``name``, a dictionary from entry name to program.
+    """Return the programs of one entry point, a dictionary from program name to program.
 
-    A run can read 8, 4 or 2 bits of nested weights (stored as bit planes). If ``nested`` is true,
-    there is a program for each of these numbers of bits, such as ``step``, ``step.4`` and
-    ``step.2``. Otherwise there is one program. ``make(planes)`` returns the program that reads the
-    upper ``planes`` planes.
+    Nested weights are stored as three bit planes, the upper bits first. A program that reads 1, 2
+    or 3 planes computes with 2, 4 or 8 bits of each weight. ``make(planes)`` returns the program
+    that reads the upper ``planes`` planes.
+
+    If ``nested`` is true, the result has a program for each number of planes, such as ``step`` (8
+    bits), ``step.4`` and ``step.2``. Otherwise it has a single program, with the name ``name``.
     """
     widths = BITS if nested else BITS[:1]
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
 
 
 def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
-    """Return a dictionary from entry name to the registers that the host writes before the program.
+    """Return a dictionary from program name to the registers that the host writes before each run.
 
-    Programs that differ only in the bits that they read of each weight, such as ``step`` and
-    ``step.4``, need the same registers. They have one entry in the result, such as ``step``.
+    Programs that differ only in the number of bits that they read of each weight, such as ``step``
+    and ``step.4``, need the same registers. The result has one entry for them, such as ``step``.
     """
     return {name.partition(".")[0]: routine.call for name, routine in programs.items()}
 
@@ -151,19 +153,20 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The plan of these programs: a ``Placed`` for an encoder, a ``Plan`` for a decoder."""
+        """The object from which the programs were made, such as the ``Plan`` of a decoder."""
         return self.assembly.source
 
 
 def settle(best: Trial[Source]) -> Trial[Source]:
-    """Return the fastest trial that is found by moving buffers to other scratchpad banks.
+    """Return the fastest trial that is found by moving the buffers of ``best`` to other banks.
 
-    A trial is the programs with buffer addresses and predicted cycles. The search begins with the
-    trial ``best``. In each round, the predicted timeline of the best trial shows which buffers are
-    read at the same time. The round chooses addresses in different banks for them.
+    A trial is a candidate in a search: a model's programs with predicted cycles, and the scratchpad
+    addresses of their buffers. Each round makes a new trial from the fastest trial so far, whose
+    predicted timeline shows which buffers are read at the same time. In the new trial, these
+    buffers are in different scratchpad banks if possible.
 
-    The search ends after :data:`REBANKS` rounds, or at the first round that makes no faster
-    program.
+    The search ends after :data:`REBANKS` rounds, or after the first round whose trial is not
+    faster.
     """
     assembly, memory = best.assembly, best.assembly.memory
     fixed = memory.config, assembly.held
@@ -191,12 +194,12 @@ def first_fit(
     """Return ``make(choices)`` for the first choices with which a model fits, or None if none fit.
 
     Choices are the compiler's settings for one attempt. ``series`` is a list of lists of choices,
-    which are tried in order. If a model does not fit, ``make(choices)`` raises :class:`FitError`.
+    which are tried in order. If the model does not fit, ``make(choices)`` raises :class:`FitError`.
+    The function ``ends(choices, error)`` then returns whether smaller choices cannot fit either. If
+    the result is True, smaller choices (``is_smaller``) are skipped in the rest of the list.
 
-    Choices are not tried if they are smaller (``is_smaller``) than any of these choices:
-
-    - ``known``: choices that did not fit in earlier searches;
-    - earlier choices of the same list for whose error ``ends(choices, error)`` is true.
+    ``known`` has choices that did not fit in earlier searches. In all lists, choices smaller than
+    any of these are skipped.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -217,12 +220,12 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Call ``make`` for each of ``choices``, and return the trial with the lowest ``cost``.
+    """Return the trial with the lowest cost: ``best``, or a trial that ``make`` returns.
 
-    A trial is the programs with buffer addresses, predicted cycles and the cost (cycles, then
-    program words). If no new trial costs less than the trial ``best``, the result is ``best``.
-    ``make`` raises :class:`FitError` for choices that do not fit. If no choices fit and ``best`` is
-    None, the first of these errors is raised.
+    A trial is a candidate in a search: programs with buffer addresses, predicted cycles and a cost
+    (cycles, then program words). ``make`` is called for each element of ``choices``, for example
+    for each set of compiler settings. It raises :class:`FitError` if the program does not fit the
+    machine. If no program fits and ``best`` is None, the first of these errors is raised.
     """
     errors = list[FitError]()
     for each in choices:
@@ -241,10 +244,11 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
     """Raise :class:`FitError` if a model's programs have more words than the program memory.
 
-    ``words`` is the number of words of all programs. If ``least`` is true, it is only a lower
-    bound, without the SET instructions of loops. If even the lower bound is too large, the programs
-    cannot fit with any sizes of loads, so the error's ``hopeless`` is true. ``tensor_bytes`` is the
-    smallest scratchpad that the error may propose.
+    ``words`` is the number of words of all programs. The error proposes a larger program memory, or
+    a scratchpad of at least ``tensor_bytes`` bytes, in which larger and so fewer loads have room.
+
+    If ``least`` is true, ``words`` is only a lower bound: the SET instructions of loops are not
+    counted. Then the error's ``hopeless`` is true, because smaller loads need even more words.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -279,15 +283,16 @@ def check_programs(
     lasting: Iterable[str],
     tensor_bytes: int = 0,
 ) -> None:
-    """Check that a model fits program memory and weight slots, and extend buffers' lifetimes.
+    """Check that a model fits program memory and weight slots, and extend lifetimes of buffers.
 
-    ``used`` has the lifetime of each buffer. The buffers named ``lasting`` keep their contents from
-    run to run, so the function changes their lifetime in ``used`` to the whole program.
-    ``tensor_bytes`` is the size of the largest tensors that are in the scratchpad at the same time.
+    Raises :class:`FitError` if ``least``, a lower bound of the programs' words, exceeds the program
+    memory. The error proposes a larger program memory, or a scratchpad of at least ``tensor_bytes``
+    bytes. A :class:`FitError` is also raised if the model needs more weight slots (array storage
+    for one weight tile each) than the machine has.
 
-    Raises :class:`FitError` if ``least``, a lower bound of the programs' words
-    (:func:`fewest_words`), exceeds the program memory. The same error is raised if the model needs
-    more weight slots (array storage for one weight tile each) than the machine has.
+    ``used`` has the lifetime of each buffer. The buffers with the names ``lasting`` keep their
+    contents from run to run, so the function changes their lifetime in ``used`` to the whole
+    program.
     """
     check_words(memory, least, least=True, tensor_bytes=tensor_bytes)
     for name in lasting:

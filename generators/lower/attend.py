@@ -20,11 +20,13 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that compute a source's keys and values for one layer of the decoder.
+    """Add instructions that store a source's keys and values for one layer of a decoder.
 
-    The source is the text that the encoder of an encoder-decoder reads. ``key`` and ``value`` are
-    the linear layers that compute its keys and values. The results stay in the layer's cache, so
-    that later runs of the decoder attend to them.
+    In an encoder-decoder, the encoder reads a source text, and a cross-attention in each decoder
+    layer attends to this text. ``key`` and ``value`` are the linear layers that compute the keys
+    and values for one of these attentions. The instructions compute keys and values, and store them
+    in a cache for later runs of the decoder. ``make`` collects the instructions of the encoder's
+    program.
     """
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):
@@ -36,16 +38,20 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 
 
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
-    """Add the instructions of an attention ``op`` for all texts of a run.
+    """Add the instructions of the attention ``op`` to a decoder's program.
 
-    The instructions compute queries, keys and values from normalized rows, then probabilities, and
-    then contexts (sums of values weighted by probabilities). The output projection is not included.
-    If the cache stores inputs of the attention, the keys and values of all tokens are computed from
-    these inputs.
+    A run of the program processes one or more texts, and ``make`` collects its instructions. For
+    every text, the instructions compute queries, keys and values from normalized rows, then
+    probabilities, and then contexts (sums of values weighted by probabilities). The output
+    projection is not included.
 
-    ``waiting`` has a pair for each projection to queries, keys or values: the linear layer, and the
-    list of rowwise operations after it. A cross-attention has only the pair of the queries, because
-    an earlier run has computed keys and values from the source text.
+    A cache stores the keys and values of earlier tokens. If it stores the normalized rows of these
+    tokens instead, the instructions compute the keys and values of all tokens from them again.
+
+    ``waiting`` has a pair for each projection to queries, keys or values whose instructions are
+    added here: the linear layer, and the list of rowwise operations after it, such as rotations. In
+    a cross-attention, only the queries are projected, because an earlier run has computed the keys
+    and values of the source text.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

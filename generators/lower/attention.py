@@ -1,7 +1,8 @@
-"""Classes that describe an attention: rows, operands, addresses of results, order of steps.
+"""Classes that describe an attention for the functions that make its instructions.
 
-Queries are rows of one run. Keys and values are rows of the same run, or are in a cache. The
-classes have their addresses, and the keys to which each row attends.
+A run of a program computes the queries, one row for each token. The keys and values are computed by
+the same run, or are read from a cache. :class:`Layout` has the addresses of queries, keys and
+values, and the keys to which each query attends. :class:`Step` has the order of instructions.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Step:
-    """Order of the instructions that compute the scores and probabilities of one or more heads."""
+    """An ordered group of instructions that compute scores and probabilities of some heads."""
 
     order: Sequence[Rows | Softmax | Callable[[], None]]
     """Rows whose scores are multiplied, softmaxes of these scores, and functions that add other

@@ -100,7 +100,7 @@ def _together(
 
 
 class Banks:
-    """Searches for buffer addresses with the lowest cost of bank conflicts."""
+    """Searches for buffer addresses with few bank conflicts (two reads of one bank in a cycle)."""
 
     def __init__(
         self,
@@ -119,9 +119,12 @@ class Banks:
             self.near[buffer][other] = self.near[other][buffer] = cycles
 
     def run(self) -> dict[str, int]:
-        """Move and exchange buffers between banks, and return a dictionary from buffer to address.
+        """Return addresses with fewer bank conflicts, as a dictionary from buffer name to address.
 
-        If no move and no exchange lowers the cost, the addresses do not change.
+        A bank conflict is a cycle in which two buffers in one bank are read at the same time. The
+        method moves buffers to other banks, and exchanges buffers between two banks, if this
+        reduces the predicted number of conflicts. If no move and no exchange reduces the number,
+        the result is the original addresses.
         """
         for _ in range(ROUNDS):
             # What suffers most comes first.

@@ -1,12 +1,13 @@
 """Division of tensors into blocks, each a buffer that fits one scratchpad bank.
 
-A scratchpad access must stay inside a bank (``celosia.sim.admission``), so a row must not be in two
-banks. A tensor that is normalized, or that is loaded or stored as a whole, is cut into blocks of
-rows. Any other tensor is cut into blocks of columns.
+A scratchpad access must stay inside one bank (``celosia.sim.admission``), so each operand of an
+instruction is inside one block. A tensor is cut into blocks of whole rows if an instruction, such
+as a norm, needs whole rows of it. Tensors that are loaded or stored as a whole are cut in the same
+way. Any other tensor is cut into blocks of columns.
 
-If an attention reads the tensor, the width of these blocks is a multiple of a head's columns. If a
-product reads or writes it, the width is a multiple of a tile's columns, unless such blocks are too
-large.
+If an attention reads or writes the tensor, the width of a block of columns is a multiple of a
+head's columns. If a product reads or writes it, the width is a multiple of a tile's columns, unless
+such blocks are too large.
 """
 
 import itertools
@@ -53,11 +54,12 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Cut the range from 0 to ``total`` at ``marks``, and divide each interval into parts.
+    """Divide the range from 0 to ``total`` into parts that do not cross any of ``marks``.
 
-    The result has a list of parts (first, count) for each interval between two neighbouring marks.
-    Each interval is divided into as few equal parts as possible; only its last part may be smaller.
-    The size of a part is a multiple of ``unit``, and at most ``most * unit``.
+    The marks divide the range into intervals. The first interval begins at 0, and the last one ends
+    at ``total``. Each interval is divided into as few equal parts as possible; only its last part
+    may be smaller. The size of a part is a multiple of ``unit``, and at most ``most * unit``. The
+    result has a list for each interval: its parts (first, count).
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -122,17 +124,20 @@ class Blocks:
         return self.column_step < self.columns
 
     def place(self, row: int, column: int) -> Ref:
-        """Return the scratchpad location of an element, as a buffer and a byte offset in it."""
+        """Return the scratchpad location of the element in row ``row`` and column ``column``.
+
+        The location is the buffer of the element's block, and a byte offset in this buffer.
+        """
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)
         offset = inside_row * self.stride(column) + inside_column * self.size
         return Ref(self._name(block_row, block_column), offset)
 
     def view(self, row: int, column: int) -> View:
-        """Return the address and row stride of a matrix that is a part of the tensor.
+        """Return the scratchpad address and the row stride (bytes) of a part of the tensor.
 
-        ``row`` and ``column`` are the position of the matrix's first element in the tensor. The
-        matrix must stay inside the block that contains this element.
+        The first element of the part is in row ``row`` and column ``column`` of the tensor. The
+        part may have any size, but it must be inside the block that stores this element.
         """
         return View(self.place(row, column), self.stride(column))
 

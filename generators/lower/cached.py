@@ -77,10 +77,10 @@ class Cached:
     def again(self) -> None:
         """Add loads of the last layer's new keys and values after a loop over layers.
 
-        No instruction reads the loaded data; the loads only make later instructions wait. In the
-        loop, the stores of a layer's new keys and values are followed by loads of the next layer's
-        cache. The last layer has no next layer, so its stores are followed by the loads of this
-        method.
+        No instruction reads the loaded data. In the loop, the loads for a layer wait for
+        instructions of the previous layer, by dependency tokens (signals between engines). The
+        loads of this method wait in the same way for instructions of the last layer. So the last
+        iteration of the loop has the same tokens as all others, as a loop requires.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -93,11 +93,14 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the scratchpad view to which instructions write the new tokens' rows of ``name``.
+        """Return the scratchpad view to which keys, values or inputs of an attention are written.
 
-        A view is an address and a row stride. ``name`` is ``keys``, ``values`` or ``inputs``. If
-        the cache is in weight slots, keys and values are first written to this view, and then
-        appended to the slots.
+        A view is an address and a row stride (bytes). ``name`` is ``keys``, ``values`` or
+        ``inputs`` (the rows from which keys and values are computed).
+
+        Usually the view begins at the row in the cache of the first token that the run adds. Keys
+        and values are written to a separate buffer in two cases: if they are then appended to
+        weight slots, or if each run computes them from cached inputs.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -109,11 +112,15 @@ class Cached:
         return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
     def rows(self, name: str) -> View:
-        """Return the scratchpad view of ``keys``, ``values`` or ``inputs``, one row for each token.
+        """Return the scratchpad view of an attention's keys, values or inputs of all tokens.
 
-        A view is an address and a row stride. Different layers usually have different rows. All
-        layers use the same rows for keys and values if these are in external memory, or if each run
-        computes them from inputs.
+        A view is an address and a row stride (bytes), with one row for each token. ``name`` is
+        ``keys``, ``values`` or ``inputs`` (the rows from which keys and values are computed).
+
+        Usually the attention of each layer has separate rows. If the cache is in external memory,
+        the attentions of all layers use the same rows, into which each layer's data are loaded. If
+        each run computes keys and values from cached inputs, all layers use the same rows for keys
+        and values.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
@@ -155,11 +162,16 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return the location of the ``keys`` or the ``values`` of all heads.
+        """Return the location of the attention's keys or values for all heads.
 
-        A head has ``width`` columns. The location is weight slots, one for each tile column, or
-        rows in the scratchpad. If a slot packs two tile columns, flags of the instruction that
-        reads the slot select one of them.
+        ``name`` is ``keys`` or ``values``, ``tensor`` is their tensor, and ``width`` is the number
+        of a head's columns. The location is rows in the scratchpad, or weight slots (array storage
+        for one weight tile each).
+
+        If keys are in slots, the result has the first slot of each head. If values are in slots, it
+        has the first slot of each tile column of each head (a tile column is as wide as the array).
+        If two heads or tile columns share a slot, it also has the instruction flags that select one
+        of the two.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

@@ -21,10 +21,11 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
-    """Raise an error if a configuration cannot run an encoder with any tiling.
+    """Raise an error if a configuration cannot run an encoder, whichever tiling is chosen.
 
-    The error is :class:`FitError` if other configuration fields may help, and :class:`InputError`
-    if not.
+    For example, the function checks that the configuration has the units that the encoder needs. It
+    also checks the longest sum of products, and the longest row of a norm or softmax. The error is
+    :class:`FitError` if other configuration fields may help, and :class:`InputError` if not.
     """
     _check_graphs([quantized], config, quantized.description.sequence)
     check_factors(quantized, config, 0)
@@ -71,9 +72,9 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
 def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
     """Raise :class:`InputError` if a run cannot process ``texts`` texts at once.
 
-    The number must be in the supported range. More than one text is an error for an
-    encoder-decoder. More than one text is also an error if the cache stores inputs, from which each
-    run computes all keys and values again.
+    The number must be from 1 to :data:`MOST_TEXTS`. It must be 1 for an encoder-decoder. It must
+    also be 1 if ``cache.recompute`` is true: the cache then stores the inputs of attention, and
+    each run computes the keys and values of all tokens from them.
     """
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")
@@ -145,8 +146,10 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 def value_block(model: TextDescription, config: Config) -> int:
     """Return the number of columns of an attention's values that share one exponent.
 
-    The number is ``2 * min(cols, head_dim)``: the array has ``cols`` columns, and a head has
-    ``head_dim``. A weight slot stores these columns in one row, two values in a byte.
+    The values have fewer than 8 bits. A row of a weight slot (array storage for one weight tile)
+    has one exponent, and stores two values in each byte. The two values are of two heads, or of two
+    parts of a head as wide as the array. So the number is ``2 * min(cols, head_dim)``: the array
+    has ``cols`` columns, and a head has ``head_dim`` columns.
     """
     return 2 * min(config.array.cols, model.head_dim)
 
@@ -166,12 +169,14 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
     """Raise :class:`FitError` if ``row_factors`` does not suit a model's norms and softmaxes.
 
-    A deferred norm or softmax stores a factor of each row (such as 1 / sum). The matrix product
-    that reads the row multiplies by the factor. The configuration field ``row_factors`` is the
-    number of factors that the machine can store.
+    A deferred norm or softmax stores a factor for each row (such as 1 / sum). The requantization of
+    the next product multiplies the row by this factor. The configuration field ``row_factors`` is
+    the number of factors that the machine can store. If it is not 0, all norms and softmaxes must
+    be deferred.
 
-    A run of ``texts`` texts needs one factor for each text, and one for each head of each text. If
-    ``row_factors`` is not 0, all norms and softmaxes must be deferred.
+    A run of a decoder processes one token of each of ``texts`` texts. For each token, a norm has
+    one row, and a softmax has one row for each head. So a decoder with deferred operations needs
+    ``texts * (1 + heads)`` factors.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]

@@ -62,9 +62,9 @@ class Choices:
     def is_smaller(self, other: "Choices") -> bool:
         """Return whether loads and blocks are at most as large as with the choices ``other``.
 
-        The sizes are ``blob_bytes`` (of one load) and ``block_bytes`` (of one block of a tensor).
-        The result is False if the choices differ in loops, or in ``compact``, the rule by which
-        tiles of zeros are left out.
+        The compared sizes are ``blob_bytes`` (of one load) and ``block_bytes`` (of one block of a
+        tensor). The result is False if the choices differ in ``loop_layers``, ``loop_heads``,
+        ``loop_parts`` or ``compact``.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
@@ -85,7 +85,11 @@ class Choices:
 
 @dataclass(frozen=True)
 class Way:
-    """The memories of a decoder's data, and the largest number of prompt tokens in a run."""
+    """One way to run a decoder: the memories of its data, and the most prompt tokens in a run.
+
+    The data are the tables of the embeddings, the requantization parameters, and the keys and
+    values. The compiler tries several ways in order until the program of one fits the machine.
+    """
 
     rows: int
     """Most tokens of a chunk."""

@@ -31,8 +31,9 @@ SOURCE_ROW = WORDS_PLACE - 1
 class Cuts:
     """Division of a decoder's operations into parts that are computed one after another.
 
-    For example, at most :attr:`head_tiles` tile columns of the output head are multiplied at once.
-    The division affects the cycles of a run, but not its results.
+    For example, at most :attr:`head_tiles` tile columns of the output head are multiplied at once
+    (a tile column is a range of columns as wide as the array). The division affects the cycles of a
+    run, but not its results.
     """
 
     resident: bool
@@ -98,8 +99,9 @@ class Cuts:
 def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
     """Return the division of a decoder's operations into parts that are computed one after another.
 
-    The division depends on the sizes of decoder and machine, and on the memories of the data
-    (``way``). A run processes one token of each of ``texts`` texts.
+    A run processes one token of each of ``texts`` texts. The division depends on this number, and
+    on the sizes of the decoder and of the machine. It also depends on ``way``: the number of prompt
+    tokens in a run, and whether embeddings and requantization parameters stay on the chip.
     """
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

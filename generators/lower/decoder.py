@@ -44,16 +44,17 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Add instructions that provide the cosines and sines for rotations by rotary positions.
+        """Add instructions that bring the cosines and sines of a run's tokens to the scratchpad.
 
-        A table has a row of cosines and sines for each position.
+        With rotary positions, queries and keys are rotated by these numbers. A table has a row of
+        them for each position.
 
-        - If the scratchpad does not keep this table, the required rows are loaded from external
-          memory. The loads are before the first layer, so that all layers have the same
-          instructions and can be iterations of a loop.
-        - If the scratchpad keeps the table, and the run has several texts or some layers do not
-          rotate, the rows of the run are copied. The layers read the copies.
-        - In all other cases, nothing is added.
+        - If the table is in external memory, the rows of the run's tokens are loaded before the
+          first layer. So all layers have the same instructions, and can be iterations of a loop.
+        - If the table is in the scratchpad, and a run has several texts, the rows of their tokens
+          are copied to adjacent rows.
+        - If some layers do not rotate, each rotating layer gets a separate copy of the rows.
+        - In all other cases, the layers read the table, and nothing is added.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -69,9 +70,10 @@ class Layers(Instructions):
         vocabulary's table. The embedding is written to row ``row`` of the tensor that begins at
         address ``first``.
 
-        If the model has learned positions, the instruction also adds a row of the table of
-        positions. The content of register number ``place`` is the byte offset of a row of this
-        table. The instruction adds the row that is ``behind`` rows after that row.
+        If the model has learned positions, the instruction also adds the row of the token's
+        position to the embedding. The content of register number ``place`` is the byte offset of a
+        row in the table of positions, usually that of the run's first token. The token's row is
+        ``behind`` rows below this row.
 
         If the tables do not stay in the scratchpad, the method first adds loads of the two rows.
         """
@@ -155,13 +157,16 @@ class Layers(Instructions):
         self._waiting = []
 
     def lower_linear(self, step: Step) -> None:
-        """Add the instructions of a linear layer, or postpone them until its result is read.
+        """Append the instructions of a linear layer to the program, or postpone them.
 
-        - A layer that adds its result to the residual stream is added at once, after the postponed
-          layers that compute its input.
-        - A layer with a norm of each head is added at once with the norm, but the operations after
-          the norm are postponed.
-        - Any other layer that computes queries, keys, values or an MLP's hidden layer is postponed.
+        A later operation, which reads the layer's result, appends the postponed instructions.
+
+        - If the layer's result is summed with the residual stream, the instructions are appended at
+          once, after the postponed instructions of the layers that compute its input.
+        - If a norm of each head follows the layer, the layer and the norm are appended at once. The
+          operations after the norm are postponed.
+        - In all other cases, the layer computes queries, keys, values or an MLP's hidden layer, and
+          is postponed.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

@@ -35,12 +35,13 @@ def check_memory(
 ) -> None:
     """Raise :class:`InputError` if a large model's weights alone exceed external memory.
 
-    ``memory_bytes`` is the size of a board's memory. If it is None, the limit is the number of
-    bytes that ``mem_addr_width`` address bits reach. The error names a remedy: a larger address
-    range, a weight format with which the weights fit, or a smaller model.
+    The check precedes the calibration, which takes long. ``memory_bytes`` is the size of a board's
+    memory. If it is None, the limit is the number of bytes that ``mem_addr_width`` address bits
+    reach. The error names a remedy: a larger address range, a weight format with which the weights
+    fit, or a smaller model.
 
-    Some models are not checked here but by the compiler: models whose weights stay on the chip,
-    models with whole tiles of zeros, and models that are calibrated in seconds.
+    Some models are not checked here but by the compiler: decoders whose weights stay on the chip,
+    models with whole tiles of zeros, and models with fewer than :data:`MANY` weights.
     """
     attentions = (n for n in builder.network(model).nodes if isinstance(n, network.Attention))
     caches = any(node.key.home is network.Home.CACHE for node in attentions)
@@ -135,17 +136,19 @@ def check_layers(
 ) -> None:
     """Raise :class:`InputError` if a large model does not fit a configuration.
 
-    The function ``quantize`` quantizes the model with only its first :data:`LAYERS` layers. The
-    function ``compile`` compiles a graph, and raises :class:`FitError` if it does not fit.
+    The check precedes the calibration of the whole model, which takes long. The compiler, not this
+    function, checks models with fewer than :data:`MANY` weights or with at most :data:`LAYERS`
+    layers.
 
-    If all layers are alike, the last quantized layer is repeated, so that the compiled graph has
-    all layers. Otherwise the compiled graph has only the first layers. If these do not fit, the
-    whole model does not fit either, because it has a longer program and needs more memory.
+    First, ``quantize`` returns the quantized graph of the model's first :data:`LAYERS` layers. If
+    all layers of the model are alike, the last layer of this graph is repeated until the graph has
+    all layers. Then ``compile`` compiles the graph, and raises :class:`FitError` if it does not
+    fit. If only the first layers do not fit, the whole model does not fit either, because it has a
+    longer program and needs more memory.
 
-    The error names configuration changes with which the compiled graph fits. ``progress`` is called
-    while they are looked for (:func:`celosia.generators.lower.fitting.remedy`). A model with fewer
-    than :data:`MANY` weights, or with at most :data:`LAYERS` layers, is not checked here but by the
-    compiler.
+    The error names configuration changes with which the graph fits. The function finds these
+    changes by compiling the graph for larger configurations. It calls ``progress`` with the number
+    of started compilations and the largest possible number.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

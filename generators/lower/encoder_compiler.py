@@ -55,12 +55,15 @@ def compile_model(
     the fastest tiling, unless ``options.search`` is false.
 
     ``progress`` is called with the number of steps done and the number of all steps. A step is the
-    calibration with one input, or the quantization of one operation. If the model is too large, a
-    step is the compilation for a larger configuration.
+    calibration with one input, or the quantization of one operation.
 
-    Raises :class:`InputError` if the model cannot run on the configuration, and
+    Raises :class:`InputError` if the model cannot run on the configuration, or its subclass
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message names
     the configuration field that is too small.
+
+    A model with many weights is checked before calibration. If it is too large, the function
+    compiles it for larger configurations, each as a step for ``progress``. Then it raises an
+    :class:`InputError` that also names configurations with which the model fits.
     """
     options = options or Options()
     if options.sparse and not config.sparse_lanes:

@@ -1,7 +1,8 @@
-"""Programs of an encoder, one for each entry point, and addresses of their buffers.
+"""Programs of an encoder, and scratchpad addresses of the buffers that they use.
 
+There is a program for each entry point (a name such as ``encode`` by which the host starts it).
 Loads are moved ahead of the instructions that use them. If the scratchpad has no room for all
-tensors, blocks are stored to external memory until their next use.
+tensors, some parts of tensors are stored to external memory until their next use.
 """
 
 from collections.abc import Mapping, Sequence
@@ -48,12 +49,13 @@ class Placed:
 
 
 def placed(lowered: Lowered, choices: Choices) -> Placed:
-    """Return a lowered encoder with buffer addresses.
+    """Return an encoder's instructions with scratchpad addresses of their buffers.
 
-    ``lowered`` was made with ``choices``. Each load precedes its use by at most ``choices.ahead``
-    items (an item is a group of instructions with its loads). If the scratchpad has no room for all
-    tensors and ``choices.spills`` is true, blocks of tensors are stored to external memory until
-    their next use. Raises :class:`FitError` if the encoder does not fit.
+    ``lowered`` has the instructions, which were made with the compiler's settings ``choices``. Each
+    load is moved ahead of its use by at most ``choices.ahead`` items (an item is a group of
+    instructions with its loads). If the scratchpad has no room for all tensors and
+    ``choices.spills`` is true, blocks of tensors are stored to external memory until their next
+    use. Raises :class:`FitError` if the encoder does not fit.
     """
     memory, sizes = lowered.memory, lowered.memory.buffers
     sections = _sections(lowered, choices)
@@ -81,11 +83,12 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs, and the runs with which the search compares programs.
+    """Return an encoder's programs, and the runs by whose cycles the compiler compares candidates.
 
-    A run is one execution of a program. The search compares the predicted cycles of these runs. If
-    ``layers`` is given, the programs have only that number of layers. In this case there are no
-    programs that read only some bit planes of nested weights (8-bit weights stored as bit planes).
+    The compiler searches for the tiling with the fastest programs, and ``placed`` is one candidate.
+    A run is one execution of a program, for example with the longest input. If ``layers`` is given,
+    the programs have only the first ``layers`` layers. In this case, programs that read only some
+    bit planes of nested weights (8-bit weights stored as bit planes) are omitted.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:
@@ -131,11 +134,11 @@ def _programs(nodes: Sequence[Node], call: Call, *, coarser: bool = True) -> dic
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of every run after the first one.
+    """Return the instructions of later runs, which omit loads that only the first run needs.
 
-    ``nodes`` are the instructions of the first run. The result omits the loads that only the first
-    run needs, such as loads of weights that stay on the chip. If there are no such loads, all runs
-    have the same instructions, and the list is empty.
+    ``nodes`` are the instructions of the first run. For example, weights that stay on the chip are
+    only loaded by the first run. If there are no such loads, the result is an empty list, because
+    all runs can then use the first run's program.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

@@ -40,8 +40,9 @@ def paired(config: Config, decoder: Decoder) -> Config:
     """Return a configuration whose weight slots store two elements of keys or values in a byte.
 
     A weight slot is storage in the array for one weight tile. The configuration is returned
-    unchanged in three cases: keys and values have 8 bits, they are not in weight slots, or slots
-    are packed already.
+    unchanged if ``config.packed_cache`` is true, because its slots then store two elements in a
+    byte already. It is also returned unchanged if keys and values have 8 bits, or are not in weight
+    slots.
     """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:

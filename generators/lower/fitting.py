@@ -39,12 +39,12 @@ class FitError(InputError):
     """A model does not fit a memory or a unit of the configuration.
 
     The ``remedies`` are alternatives: dictionaries from names of configuration fields to the
-    smallest values that may suffice. ``excess`` is the size that the model needs in the memory that
-    is too small. The unit is bytes for the scratchpad and external memory, words for the program
-    memory, and slots for weight slots (array storage for one weight tile each).
+    smallest values that may suffice. ``excess`` is the total size that the model needs in the
+    memory that is too small. The unit is bytes for the scratchpad and external memory, words for
+    the program memory, and slots for weight slots (array storage for one weight tile each).
 
-    ``hopeless`` is true if loads of other sizes or at other points of the program cannot help: the
-    tensors alone do not fit the scratchpad, or the program is too long.
+    ``hopeless`` is true if the model cannot fit with smaller loads, or with loads at other points
+    of the program: the tensors alone exceed the scratchpad, or the program is too long.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class FitError(InputError):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A configuration for which compilation failed, and functions that compile for others."""
+    """A failed compilation, and functions that repeat it for other configurations."""
 
     config: Config
     compiles: Sequence[Callable[[Config], object]]
@@ -97,17 +97,19 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
     """Return a clause for a message: the configuration changes with which the model compiles.
 
-    Changes are found by compiling the model for larger configurations, in rounds:
+    ``error`` has remedies (changes that may help), and the failed :class:`Attempt`: a
+    configuration, and one or more functions that compile the model for another configuration. The
+    first of these functions compiles for larger configurations, in rounds:
 
-    - The first round tries the remedies of ``error``.
+    - The first round tries each remedy of ``error``.
     - If a change fails with an error, the next round tries the change together with each remedy of
       that error.
     - The search ends after the first round with a success. The clause names all successful changes
       of this round, without fields that are not needed.
 
-    The search is repeated with each compile function of the attempt until one has a success. If no
-    change helps, the clause states the number of configurations tried. ``progress`` is called with
-    the number of started tries and the largest possible number of tries.
+    If no change succeeds, the search is repeated with the next function. If no function succeeds,
+    the clause states the number of configurations tried. ``progress`` is called with the number of
+    started tries and the largest possible number of tries.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

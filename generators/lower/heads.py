@@ -32,19 +32,22 @@ class Heads:
         self.counted = len(layout.values.blocks.row_marks) == 1
 
     def stride(self, part: Part) -> int:
-        """Return the row stride (bytes) of the probabilities of query rows.
+        """Return the row stride (bytes) of the probabilities of some query rows.
 
-        ``part`` is the range of the rows, (first, count). The row stride of scores is twice as
-        large.
+        ``part`` (first, count) is the range of the query rows. Each row has one byte for each key
+        to which the query rows attend, rounded up to the scratchpad's alignment. Scores have two
+        bytes for each key, so their row stride is twice as large.
         """
         return aligned(self.layout.spans[part].columns, self.config)
 
     def steps(self, heads: Sequence[int]) -> tuple[Steps, Steps]:
-        """Return two lists of functions, which make the instructions of probabilities and contexts.
+        """Return two lists of functions that make the instructions of an attention's steps.
 
-        A context is the sum of values weighted by probabilities. Both lists have one function for
-        each step. A step is one softmax, whose rows belong to one or more of ``heads``. If a run
-        has several sequences, all steps of a sequence precede the steps of the next sequence.
+        A step processes query rows of one or more of ``heads`` with one softmax. Function i of the
+        first list makes the instructions that compute the probabilities of step i. Function i of
+        the second list makes the instructions that compute its contexts: sums of values weighted by
+        probabilities. If a run has several sequences, all steps of a sequence precede the steps of
+        the next sequence.
         """
         m, size = self.layout.m, self.layout.together
         units = [(head, *part) for head in heads for part in self.layout.spans]
@@ -65,12 +68,16 @@ class Heads:
     def probabilities(
         self, step: Step, following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
-        """Yield the instructions that compute the scores of a step's rows, and their softmaxes.
+        """Yield the instructions that compute the scores and probabilities of ``step``.
 
-        A product reads adjacent rows, so keys or values that are not adjacent are copied first.
-        Before a softmax, the values of this step and the keys of the next step are copied.
-        ``following`` are the query rows of the next step. If ``begins`` is true, no earlier step
-        has copied this step's keys, so the first instructions copy them.
+        A step is a group of query rows of one or more heads, and ``following`` are the query rows
+        of the next step. Scores are products of queries and keys, and a softmax computes
+        probabilities from them.
+
+        A product reads adjacent rows, so keys and values that are not adjacent are first copied to
+        a buffer. Before the softmax, the values of this step and the keys of the next step are
+        copied. The keys of this step are copied only if ``begins`` is true, because no earlier step
+        has copied them.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)
@@ -123,10 +130,11 @@ class Heads:
                 yield product(query, keys, target, m, width, n, *flags, *half, **zeros)
 
     def requantized(self, step: Sequence[Rows], sums: View, columns: Part) -> Draft:
-        """Return the DRAIN instruction that writes some columns of scores to the scratchpad.
+        """Return the DRAIN instruction that requantizes scores and writes them to the scratchpad.
 
-        The instruction is used if the softmax does not read the sums of the scores in the
-        accumulators. ``columns`` is the pair (first, count), and ``sums`` the view of the sums.
+        It is used if the softmax does not read the scores directly from the accumulators. ``step``
+        has the query rows. ``columns`` (first, count) are the keys whose scores are requantized,
+        and ``sums`` is the view (address and stride) of the scores in the accumulators.
         """
         head = next(start for start, count in self.runs if step[0].head < start + count)
         work = self._work(
@@ -135,10 +143,11 @@ class Heads:
         return work.requantize(Opcode.DRAIN, "wide_out", "per_tensor")
 
     def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
-        """Return the SOFTMAX instruction for a step's rows of scores.
+        """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        ``sums`` is the view of the scores in the accumulators. If it is None, the instruction reads
-        scores in the scratchpad.
+        ``step`` has the query rows; each has a row of scores, one for each key. ``sums`` is the
+        view (address and stride) of the scores in the accumulators. If it is None, the instruction
+        reads the scores from the scratchpad. ``flags`` are further instruction flags.
         """
         op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
         span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
@@ -159,11 +168,12 @@ class Heads:
         )
 
     def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
-        """Yield the instructions that compute the contexts of a step's rows.
+        """Yield the instructions that compute the contexts of the query rows ``step``.
 
-        A context is the sum of values weighted by probabilities. Several heads are computed
-        together if their sums fit the accumulators, and if each head fills whole tile columns
-        (columns of the array's width) in the same block.
+        A context is the sum of values weighted by probabilities. The query rows may be of several
+        heads. Heads are computed together under three conditions: their sums fit the accumulators,
+        each head has whole tile columns (as wide as the array), and their results are in one block.
+        The result's tensor may be stored in several blocks of columns.
         """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
@@ -180,10 +190,11 @@ class Heads:
             step = step[len(own) :]
 
     def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Divide a head's columns of contexts into parts whose sums fit the accumulators at once.
+        """Divide the columns of a head's contexts into parts for which the accumulators have room.
 
-        A context is the sum of values weighted by probabilities. Yields a pair for each part: the
-        first accumulator row of its sums, and its columns (first, count).
+        A context is the sum of values weighted by probabilities, and ``step`` has the query rows
+        that are computed together. Yields a pair for each part: the first of the accumulator rows
+        allocated for the part, and the part's columns (first, count).
         """
         total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
@@ -194,10 +205,11 @@ class Heads:
     def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by some columns of values.
 
-        ``columns`` is the pair (first, count). The sums begin at accumulator row ``acc``. The order
-        of the sums depends on the DRAIN that reads them. If one DRAIN writes several heads side by
-        side, all sums of a head precede the sums of the next head. Otherwise the rows of all heads
-        are adjacent in each tile column (columns of the array's width).
+        ``step`` has the query rows of one or more heads, and ``columns`` (first, count) are columns
+        of each head. The sums begin at accumulator row ``acc``. If one DRAIN writes several heads
+        side by side, the order of the sums is head by head, with one tile column (columns as wide
+        as the array) after another. Otherwise the order is tile column by tile column, with one
+        head after another.
         """
         total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
         for rows in step:
@@ -206,10 +218,11 @@ class Heads:
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
     def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the DRAIN instructions that requantize some columns (first, count) of contexts.
+        """Yield the DRAIN instructions that requantize contexts and write the result.
 
-        A context is the sum of values weighted by probabilities. The sums begin at accumulator row
-        ``acc``.
+        A context is the sum of values weighted by probabilities. ``step`` has the query rows of one
+        or more heads, and ``columns`` (first, count) are the requantized columns of each head. The
+        sums begin at accumulator row ``acc``.
         """
         total, first = sum(rows.total for rows in step), step[0]
         if self.layout.beside:

@@ -55,10 +55,11 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as words of the parameter memory, an array [words, bytes].
 
-    A word has the parameters of as many columns as the vector engine has lanes. Each item of
-    ``rescales`` begins a new word. If ``by_tile`` is true, as DRAIN requires, each tile column (a
-    range of columns as wide as the array) also begins a new word. If all columns of an item share
-    their parameters, the item is one word with the same parameters for every lane.
+    A word has the parameters of as many columns as the vector engine has lanes. ``rescales`` are
+    the parameters of several ranges of columns, and each range begins a new word. If ``by_tile`` is
+    true, as DRAIN requires, each tile column (columns as wide as the array) also begins a new word.
+    If all columns of a range share their parameters, there is one word for the range, with the same
+    parameters in every lane.
     """
     words = []
     for rescale in rescales:
@@ -88,12 +89,13 @@ def product(
     a_zero: int = 0,
     b_zero: int = 0,
 ) -> Draft:
-    """Return the MATMUL instruction that multiplies ``source`` by ``other`` and writes ``sums``.
+    """Return the MATMUL instruction that adds the product of two matrices to accumulator rows.
 
-    ``source`` has the shape [m, k]. ``other`` has the shape [k, n]; it is a view in the scratchpad,
-    or the number of the first weight slot (array storage for one weight tile each). ``flags`` are
-    names of further instruction flags. ``a_zero`` is the zero point of ``source``. ``b_zero`` is
-    the zero point of ``other``, and is not used for weight slots.
+    ``source`` is the view (address and row stride) of the first matrix, [m, k]. ``other`` is the
+    second matrix, [k, n]: a view in the scratchpad, or the number of its first weight slot (array
+    storage for one weight tile). ``sums`` is the view of the accumulator rows. ``flags`` are names
+    of further instruction flags. ``a_zero`` is the zero point of ``source``. ``b_zero`` is the zero
+    point of ``other``, and is not used for weight slots.
     """
     operands = source.operands("a") | sums.operands("acc")
     operands |= {"m": m, "k": k, "n": n, "a_zero": a_zero}
@@ -142,10 +144,11 @@ class Work:
         rows in the scratchpad. The result has the data type and zero point of ``tensor``. If
         ``tensor`` is None, ``flags`` select the data type, and the zero point is 0.
 
-        ``beside`` is the view of a second input: rows to add, rotations or multipliers. If
-        ``residual`` is true, the second input is the target's old values, which are added.
-        ``table`` is an operand of the instruction. Depending on ``flags`` it is a table slot, the
-        number of a head's columns or a zero point.
+        If ``residual`` is true, the result is added to the old content of the rows at ``target``.
+        Otherwise ``beside`` may be the view of a second input: rows to add, rotations or
+        multipliers. ``flags`` select the meaning of ``table``: the slot of an activation table, the
+        number of a head's columns that are rotated, the zero point of the multipliers, or the first
+        column of an argmax.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -193,9 +196,10 @@ class Work:
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
-    """Return the instruction of a norm (NORM), or of a conversion that rescales rows (MAP).
+    """Return the instruction of a norm (NORM), or of a conversion to another scale or width (MAP).
 
-    The rows are INT16 numbers.
+    ``op`` is the norm or conversion, and ``work`` has the addresses and sizes. The rows at
+    ``work.source`` are INT16 numbers.
     """
     if isinstance(op, Norm):
         return work.norm(op)
@@ -247,14 +251,14 @@ def preload(
     line: int | Given = 0,
     flags: frozenset[str] = frozenset(),
 ) -> Draft:
-    """Return the PRELOAD instruction that copies weights from the scratchpad into weight slots.
+    """Return the PRELOAD instruction that copies a matrix from the scratchpad into weight slots.
 
-    A weight slot is storage in the array for one weight tile. The weights at ``source`` have ``k``
-    rows and ``n`` columns, and ``slot`` is the first slot.
+    A weight slot is storage in the array for one weight tile. The matrix is at ``source``, and has
+    ``k`` rows and ``n`` columns. The slots are consecutive, from number ``slot`` on.
 
-    If ``flags`` contains ``append``, only some rows of the slots are replaced, beginning with row
-    ``line``. If ``flags`` contains both ``append`` and ``b_transpose``, only some columns are
-    replaced, beginning with column ``line``. Without ``append``, ``line`` has no effect.
+    If ``flags`` contains ``append``, the other contents of the slots remain. The matrix replaces
+    ``k`` rows of the slots from row ``line`` on or, if ``flags`` also contains ``b_transpose``,
+    ``n`` columns from column ``line`` on. Without ``append``, ``line`` has no effect.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)
@@ -272,10 +276,10 @@ def parameters(place: Ref, count: int, first: int) -> Draft:
 def factored(words: int, first: int) -> int:
     """Return the operand ``params`` of an instruction with the flag ``factors``.
 
-    A NORM or SOFTMAX with this flag stores a factor for each row; a DRAIN with this flag multiplies
-    each row by its stored factor. The low bits of the operand are ``words``, the address of a
-    parameter word. The high bits, from ``FACTOR_SHIFT`` on, are ``first``, the number of the first
-    row's factor.
+    A NORM or SOFTMAX with this flag stores a factor for each row. A DRAIN with this flag multiplies
+    each row by its stored factor. The factors of successive rows have successive numbers. The low
+    bits of the operand are ``words``, the address of the first parameter word. The bits from
+    ``FACTOR_SHIFT`` on are ``first``, the number of the first row's factor.
     """
     return words + (first << FACTOR_SHIFT)
 

@@ -1,13 +1,14 @@
-"""Weight slots that contain the keys of several key heads, and queries that select one head.
+"""Zeros beside queries, for weight slots that contain the keys of several key heads.
 
 A weight slot is storage in the array for one weight tile. A key is a column of the slot. If a slot
 has room for the keys of two or more heads, a token's keys of these heads are in one column, one
 head's key below the other's. A query must then be multiplied by only one head's part of the column.
 So the query begins with zeros, one for each slot row above that head's keys.
 
-The zeros are requantized with the queries, from accumulators to which no product is added. If one
-row is requantized at a time, and a head is as wide as the array, the zeros are written only at
-setup, and later requantizations skip them.
+The requantization of the queries also writes the zeros, from accumulators to which no product is
+added. There is an exception if one row is requantized at a time, and a head has as many columns as
+the array (which then has more rows than columns). In this case the zeros are written only at setup,
+and later requantizations skip them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,9 +41,10 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
     """Return a list of the first column of each head's queries, in a row with all heads' queries.
 
-    The list ends with one more number: the number of columns of the row. A weight slot contains the
-    keys of ``key_heads`` heads, one head below the other. Before the queries of a head, the row has
-    a zero for each slot row above the head's keys, so that other heads' keys have no effect.
+    The list ends with one more number: the number of columns of the row. A weight slot (array
+    storage for one weight tile) contains the keys of ``key_heads`` heads, one head below the other.
+    A slot multiplies a query by the keys of all these heads. So zeros precede a head's queries in
+    the row: one zero for each slot row above the head's keys.
 
     If ``spaced`` is true, all heads have ``key_heads * key_dim`` columns, and the queries are the
     last ``key_dim`` of these. Otherwise a head has its zeros and ``key_dim`` columns of queries.
@@ -59,12 +61,13 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns that contain queries, in a row of queries and zeros.
+    """Return the indices of the tile columns that contain queries, or an empty list if all do.
 
-    A tile column is as wide as the array (``cols``). If a weight slot (storage for one weight tile)
-    holds the keys of ``key_heads`` heads, tile columns of zeros may precede a head's queries
-    (:func:`query_starts`). The result is empty if there are no such zeros. It is also empty if
-    ``spaced`` is true, because requantization skips the zeros.
+    The tile columns (each as wide as the array, ``cols``) are those of a row that requantization
+    writes. If a weight slot (storage for one weight tile) holds the keys of several heads, the row
+    also has tile columns of zeros (:func:`query_starts`). There are none if ``key_heads``, the
+    number of these heads, is 1, or if ``spaced`` is true, because requantization then skips the
+    zeros.
     """
     if key_heads == 1 or spaced:
         return []
@@ -76,9 +79,10 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
     """Return requantization parameters for a row that has tile columns of queries and of zeros.
 
-    A tile column has ``cols`` columns. ``rescale`` has the parameters of the tile columns of
-    queries, whose indices in the row are ``places``. In the result, tile columns of zeros have
-    parameters that map zero to zero.
+    A tile column has ``cols`` columns. Zeros are between queries if a weight slot (storage for one
+    weight tile) holds the keys of several heads. ``rescale`` has the parameters of the tile columns
+    of queries, and ``places`` has their indices in the row. The row ends with the last of them. In
+    the result, tile columns of zeros have parameters that map zero to zero.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

@@ -35,9 +35,9 @@ class LinearLayer:
     norms and conversions (``behind``) process the row. Their requantization parameters are the last
     ``behind_words`` words of the parameter memory.
 
-    If ``early`` is true, the previous operation computes the layer's input in chunks of rows. The
-    layer's first products are cut into the same chunks, and begin before the whole input is
-    complete.
+    The caller sets ``early`` if the previous operation computes the layer's input in chunks of
+    rows. The products for the first columns of the result are then cut into the same chunks, so
+    that they begin before the whole input is complete.
     """
 
     def __init__(

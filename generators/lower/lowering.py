@@ -74,15 +74,15 @@ class Lowering(Rules):
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
         """Return the number of rows that a run processes, of ``count`` rows from row ``first`` on.
 
-        The tensor has ``total`` rows. If all of these conditions are true, the host writes the
-        number to a register before each run, and the result is the register:
+        The rows are rows of a tensor with ``total`` rows. If all of these conditions are true, the
+        host writes the number to a register before each run, and the result is this register:
 
         - The model accepts shorter inputs.
         - The tensor has one row for each token of the sequence.
-        - The rows are all rows of the tensor, or a register is free and the program has no loops
-          over heads or parts of a product.
+        - The ``count`` rows are all rows of the tensor. Otherwise a register must be free, and the
+          program must not have loops over heads or parts of a product.
 
-        Otherwise the result is ``count``, even if some rows are after the input's last token.
+        If a condition is false, the result is ``count``, even if the last rows have no tokens.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -103,8 +103,9 @@ class Lowering(Rules):
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append the LOAD instructions of a tensor to ``item.loads``.
 
-        The tensor's rows are consecutive in the range ``piece`` of external memory. If each part of
-        a product loads the tensor's blocks separately (:meth:`reload`), no instruction is appended.
+        An item is a group of instructions with the loads that it needs. The tensor's rows are
+        consecutive in the range ``piece`` of external memory. No instruction is appended if the
+        operation that reads the tensor loads it block by block (:meth:`reload`).
         """
         if tensor.buffer in self.arriving:
             return
@@ -122,12 +123,13 @@ class Lowering(Rules):
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
         """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
 
-        ``column`` is the first column of the block. If ``choices.reloads`` is true, the scratchpad
-        never holds the whole input, nor a whole tensor between two products. Instead, each part of
-        a product loads the blocks of these tensors that it reads.
+        Usually a tensor is in the scratchpad until its last use. If ``choices.reloads`` is true,
+        the model's input and large tensors between two products may be in external memory instead.
+        A product that reads such a tensor is computed in parts, and each part loads the blocks of
+        columns that it reads.
 
-        The list is empty for any other tensor, and if ``choices.reloads`` is false. It is also
-        empty if the columns are one block, or if no block begins at ``column``.
+        ``column`` is the first column of the block. The list is empty if the tensor is in the
+        scratchpad, or if no block begins at ``column``.
         """
         if tensor.buffer not in self.arriving:
             return []
@@ -208,13 +210,13 @@ class Lowering(Rules):
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns of some tensors into parts that do not cross a block's border.
+        """Divide ``total`` columns into parts that do not cross a border between blocks.
 
-        ``tensors`` are the names of the tensors' buffers. A buffer may store the columns of its
-        tensor in several blocks. The borders of all blocks divide the columns into ranges. Each
-        range is divided into parts of at most ``tiles * cols`` columns, where ``cols`` is the
-        number of the array's columns. The result has a list of parts for each range. A part is
-        (first column, number of columns).
+        ``tensors`` are the names of buffers. Each buffer stores a tensor with ``total`` columns, in
+        one or more blocks of columns. The borders between blocks divide the columns into ranges.
+        Each range is divided into parts of at most ``tiles`` tile columns (each as wide as the
+        array). The result has a list of parts for each range. A part is (first column, number of
+        columns).
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

@@ -22,11 +22,14 @@ from celosia.generators.program.layout import aligned_rows
 
 
 def keep_matrix(plan: Plan, op: Linear) -> None:
-    """Choose the memory of a linear layer's weights, and add the weights to a decoder's plan.
+    """Store a linear layer's weights, and add their addresses to a decoder's plan.
 
-    The layer's low-rank correction and requantization parameters are added as well. Raises
-    :class:`InputError` if the weights are nested (stored as separate bit planes) but would stay on
-    the chip.
+    The weights stay in weight slots (array storage for one weight tile each) if the configuration
+    has more than two slots. Otherwise they are in external memory, and each run loads them. The
+    layer's low-rank correction and its requantization parameters are stored as well.
+
+    Raises :class:`InputError` if the weights are nested (stored as separate bit planes) and the
+    configuration has more than two slots.
     """
     low, (rescale, tiles), k = op.low_rank, _queries(plan, op), op.weight.shape[0]
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]

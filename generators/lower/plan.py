@@ -114,12 +114,12 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Parts of the output head's tile columns, a list of (first tile column, count).
+        """Parts of the output head, used if requantization parameters are in external memory.
 
-        The output head computes the scores of the vocabulary. A tile column is as wide as the
-        array. Only plans that stream requantization parameters use these parts. One iteration of a
-        loop computes :data:`STAGES` successive parts of equal size. The remaining parts follow the
-        loop, and may have another size.
+        The output head computes the scores of the vocabulary. A part is (first tile column, count);
+        a tile column is a range of columns as wide as the array. The program has a loop over the
+        parts, with :data:`STAGES` successive parts of equal size in one iteration. The last parts
+        follow the loop, and may have another size.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -169,11 +169,12 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Dictionary with the numbers of bytes that one layer adds to the cache for each token.
+        """Numbers of bytes that one layer adds to the cache for each token, as a dictionary.
 
         The entries are ``keys`` and ``values``, for a cache that is not in weight slots. If the
-        cache stores inputs of attention, from which each run computes all keys and values, the only
-        entry is ``inputs``. The numbers are rounded up to whole external words.
+        cache stores the inputs of attention, from which each run computes all keys and values, the
+        only entry is ``inputs``. The numbers are rounded up to a multiple of the bytes of an
+        external memory word.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
