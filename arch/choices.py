@@ -56,14 +56,17 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 
 
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the field values of a configuration, with older fields replaced by newer fields.
+    """Return the field values of a configuration, with older fields converted to newer fields.
 
-    ``values`` maps short names of configuration fields to values. It has all newer fields, and may
-    have older fields. An option of a newer field, such as ``multiplier``, stands for a combination
-    of older fields' values (:data:`CHOICES`). If ``values`` has an older field, the combination
-    gets the value of this field. The newer field then gets the option for the new combination.
+    ``values`` maps short names of configuration fields, such as ``rows``, to values. It has all
+    newer fields, and may have older fields. Each option of a newer field, such as ``multiplier``,
+    stands for a combination of values of two or three older fields (:data:`CHOICES`).
 
-    Raises :class:`InputError` if no option stands for the new combination, and
+    The conversion begins with the combination for the newer field's present option. The value of
+    each older field in ``values`` is set in this combination. The newer field then gets the option
+    that stands for the changed combination. The result has no older fields.
+
+    Raises :class:`InputError` if no option stands for the changed combination, and
     :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}

@@ -88,7 +88,8 @@ class Step:
 class Ddr3Start:
     """Register accesses that start LiteDRAM's core and its DDR3 chip.
 
-    Each field except ``chip`` is a tuple of steps with one purpose:
+    ``chip`` is the geometry of the chip. Each other field is a tuple of steps (:class:`Step`, one
+    access to a register of the core) with one purpose:
 
     - ``wake`` starts the chip.
     - ``first`` sets the read delay and the bit slip of byte lanes to their smallest values. (The
@@ -98,8 +99,8 @@ class Ddr3Start:
     - ``test`` writes a burst of each test pattern and reads it back.
     - ``begin`` hands the chip to the memory controller.
 
-    ``first``, ``later`` and ``slip`` change only the byte lanes that are being calibrated. They
-    begin with a step of kind ``SELECT``, which selects these lanes.
+    ``first``, ``later`` and ``slip`` change only the byte lanes that are being calibrated. Their
+    first step, of kind :attr:`Kind.SELECT`, selects these lanes by a bit mask.
     """
 
     chip: Ddr3Chip

@@ -109,7 +109,11 @@ class Fields(MatrixSizes, VectorSizes):
 
     @property
     def access(self) -> Access:
-        """Width and alignment of scratchpad addresses, and the largest size of an access."""
+        """Properties of scratchpad accesses, as an :class:`Access`.
+
+        They are the width of an address (bits), the largest size of an access (bytes), and the
+        alignment of addresses (bytes).
+        """
         return Access(self.sp_addr_width, self.line_bytes, self.scratchpad.align)
 
     @property

@@ -196,8 +196,9 @@ def int8_table(
     Entry ``q + 128`` is ``clamp(round(function(x_scale * (q - x_zero)) / y_scale) + y_zero)``, as
     in TFLite. ``x_scale`` and ``x_zero`` are the scale and the zero point of the operands;
     ``y_scale`` and ``y_zero`` are those of the results. ``round`` rounds to nearest with ties away
-    from zero. ``clamp`` limits an entry to the range of a signed integer of ``operand_width`` bits,
-    the width of the results. Raises :class:`InputError` if a scale is not positive and finite.
+    from zero. ``clamp`` limits a result to the range of a signed integer of ``operand_width`` bits:
+    the width of operands in the machine's array, at most 8. Raises :class:`InputError` if a scale
+    is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:

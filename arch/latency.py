@@ -77,11 +77,12 @@ def requests_latency(stages: int) -> int:
 
 
 def lines_wait(access: Access, stages: int) -> bool:
-    """Return whether an additional register delays lines from the scratchpad by one cycle.
+    """Return whether an additional register delays data from the scratchpad by one cycle.
 
-    The register is before an engine's queue of lines. A machine has the register if ``stages`` is 1
-    (registers between distant units) and its lines are longer than 8 bytes. Without the register,
-    the path from block RAM, through the rotation of a line's bytes, to the queue would be too long.
+    ``access`` has the largest size of a scratchpad access. ``stages`` is 1 if the machine has
+    registers between distant units, otherwise 0. The result is true if ``stages`` is 1 and an
+    access can read more than 8 bytes. Without the register, the path from block RAM to the reading
+    engine would then limit the clock frequency.
     """
     return stages > 0 and access.line_bytes > TURNED_AT_ONCE
 
@@ -107,8 +108,9 @@ def words_wait(config: VectorSizes, first: int) -> int:
     """Return the cycles that a vector command's first beat waits for requantization parameters.
 
     A beat is the group of elements that the vector engine processes in one cycle. ``first`` is the
-    number of cycles from the command's start to its first beat. If the parameters arrive no later
-    than this beat, the result is 0.
+    number of cycles from the command's start to its first beat, without this wait. At the command's
+    start the engine begins to read the parameters from a memory in the engine. If they arrive
+    before the first beat or in the same cycle, the result is 0.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
@@ -134,9 +136,10 @@ def intake_latency(config: VectorSizes) -> int:
 def epilogue_latency(config: VectorSizes) -> int:
     """Return the cycles from sums at the requantizer's input to the write of their results.
 
-    The sums are one beat (those that the vector engine processes in one cycle), and the results are
-    written to the scratchpad. The additional cycles of the rotary unit, and of activation functions
-    that use polynomials, are not included.
+    The requantizer converts 32-bit sums to elements of 8 or 16 bits. The latency is
+    that of one beat, which is the group of sums that the vector engine processes in one cycle. The
+    results are written to the scratchpad. The additional cycles of the rotary unit, and of
+    activation functions that use polynomials, are not included.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -181,10 +184,12 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the width of a multiplier's signed operand for ``width`` bits of a weight (bits).
+    """Return the operand width of a signed multiplier for ``width`` bits of a weight (bits).
 
-    A weight has 8 bits. If ``width`` is less than 8, the multiplier gets a part of the weight. Most
-    parts are unsigned, so the operand has an additional sign bit: the result is ``width + 1``.
+    A weight is a signed number of 8 bits. If ``width`` is 8, the multiplier gets the whole weight,
+    and the result is 8. If ``width`` is less, the multiplier gets a group of ``width`` adjacent
+    bits. Groups without the weight's sign bit are unsigned, so the operand has an additional sign
+    bit: the result is ``width + 1``.
     """
     return width + (width < OPERAND_BITS)
 
@@ -207,10 +212,13 @@ def row_width(config: MatrixSizes) -> int:
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
     """Return whether two products ``a * b[0]`` and ``a * b[1]`` overlap in a multiplier's output.
 
-    One hardware multiplier computes both products: it multiplies ``a`` by ``b[0] + (b[1] <<
-    shift)``. ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits. If ``shift`` is the
-    width of ``a * b[0]``, the products do not overlap. If the second operand is then wider than
-    ``factor_width`` bits, a smaller shift is used, and the products overlap.
+    One hardware multiplier computes both products, as ``a * (b[0] + (b[1] << shift))``. ``a`` has
+    ``width`` bits, and each ``b[i]`` has ``b_width`` bits. ``factor_width`` is the width of the
+    multiplier's operands (bits).
+
+    If ``shift`` is the width of ``a * b[0]``, the products do not overlap. But if the operand
+    ``b[0] + (b[1] << shift)`` then has more than ``factor_width`` bits, the circuit uses a smaller
+    ``shift``, and the products overlap.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 

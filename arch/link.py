@@ -156,12 +156,13 @@ def crc16(data: bytes) -> int:
 
 
 def request(command: int, tag: int, length: int, addr: int, payload: bytes = b"") -> bytes:
-    """Return the bytes of a request frame, which the host sends.
+    """Return the bytes of a request frame, which the host sends to the machine.
 
-    The machine's answer repeats ``tag``. ``addr`` is the address at which the command begins to
-    read or write; its unit depends on the command. ``length`` (16 bits) is the size of the payload
-    in bytes. If the command writes, ``payload`` has the data. If the command reads, the answer has
-    the data, and ``payload`` is empty.
+    ``command`` is the operation (:class:`Command`). The machine's answer repeats ``tag``. ``addr``
+    is the address at which the command begins to read, to write or to run a program; its unit
+    depends on the command. ``length`` (16 bits) is the number of bytes that the command reads or
+    writes. A command that writes has these bytes in ``payload``. For a command that reads,
+    ``payload`` is empty, and the answer has the bytes.
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)

@@ -72,10 +72,11 @@ class MatrixSizes(Datapath):
 
     @property
     def vector_passes(self) -> int:
-        """Largest number of passes of the array that one row of activations takes.
+        """Largest number of times that a row of activations passes through the array in a product.
 
-        The number is 2 if the array accepts INT16 activations. Otherwise it is ``passes``, the
-        number of passes in which the array multiplies by an 8-bit weight.
+        If the array accepts INT16 activations, the number is 2: an INT16 row takes two passes.
+        Otherwise the number is ``passes``: an 8-bit weight is multiplied in this number of parts,
+        one in each pass.
         """
         return 2 if self.array.wide else self.passes
 
@@ -113,12 +114,13 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of a weight slot's first rows that can hold the upper four bits of key elements.
+        """Number of rows for upper halves of key elements in a slot that also has lower halves.
 
-        A weight slot is the array's storage for one tile of weights or attention keys; each row is
-        for one key element. If the slot's last rows hold lower four bits (:attr:`low_rows`), only
-        the first ``high_rows`` rows can hold upper four bits. Otherwise all rows can. The number
-        is a power of two.
+        A weight slot is the array's storage for one tile of weights or attention keys. An 8-bit key
+        element can be divided into two halves of four bits, which are stored in different rows of a
+        slot. If the slot's last rows hold lower halves (:attr:`low_rows`), only the first
+        ``high_rows`` rows can hold upper halves. Otherwise all rows can. The number is a power of
+        two.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 
@@ -135,8 +137,10 @@ class MatrixSizes(Datapath):
     def slot_exponents(self) -> int:
         """Largest number of exponent bits stored with a byte of a weight slot; 0 if none.
 
-        A weight slot is the array's storage for one tile. The 2-bit exponent of a row is divided
-        among the bytes of the row.
+        A weight slot is the array's storage for one tile, with one byte for each row and column.
+        Each row of a slot with attention values can have an exponent of 2 bits. The row's first two
+        bytes have one bit each. In an array with a single column, the row's only byte has both
+        bits.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 

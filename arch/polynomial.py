@@ -70,16 +70,23 @@ class Polynomial:
 
     @property
     def slope_width(self) -> int:
-        """Signed width that holds every ``c1 + (c2 * t >> t_width)`` (bits)."""
+        """Width of the slope ``c1 + (c2 * t >> t_width)``, a signed number (bits).
+
+        ``c1`` and ``c2`` are coefficients of a segment, and ``t`` is the operand's position in the
+        segment, a number of ``t_width`` bits. The width is sufficient for all operands.
+        """
         return max(
             max(_signed_width(c1), _signed_width(c1 + c2)) for _, c1, c2 in self.coefficients
         )
 
     @property
     def sum_width(self) -> int:
-        """Signed width that holds ``c0`` plus the other terms, before ``>> guard_width`` (bits).
+        """Width of the sum ``c0 + (slope * t >> t_width)``, a signed number (bits).
 
-        The width is sufficient for all segments.
+        ``c0`` is a coefficient of a segment, ``slope`` is the number whose width is
+        :attr:`slope_width`, and ``t`` is the operand's position in the segment. The polynomial's
+        result is the sum without its lowest ``guard_width`` bits. The width is sufficient for all
+        operands.
         """
         return max(
             _signed_width(abs(c0) + abs(c1) + abs(c2) + 1) for c0, c1, c2 in self.coefficients
@@ -102,12 +109,15 @@ def fit(
     segments: int,
     signed: bool,
 ) -> Polynomial:
-    """Return the polynomials that interpolate a function at the Chebyshev nodes of each segment.
+    """Return polynomials of degree 2 that approximate a function, one for each segment of operands.
+
+    The operand has ``x_width`` bits, in two's complement if ``signed`` is true, otherwise unsigned.
+    The range of operands is divided into ``segments`` segments of equal length. A segment's
+    polynomial interpolates the function at the segment's three Chebyshev nodes.
 
     ``function`` maps an array of operands to an array of results. Both are floats, in units of the
     least significant bit of the polynomials' integer operand and result. ``function`` is evaluated
-    only inside segments, so it may have a kink where two segments meet. The operand has ``x_width``
-    bits, in two's complement if ``signed`` is true, otherwise unsigned.
+    only inside segments, so it may have a kink where two segments meet.
 
     Raises :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """
@@ -206,10 +216,12 @@ def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
 
 
 def unpack_polynomial(table: NDArray[Any]) -> Polynomial:
-    """Return the polynomials encoded in an activation table [256]; any bytes are valid.
+    """Return the :class:`Polynomial` that is encoded in an activation table [256].
 
-    The low ``SLOPE_BITS`` of the 24 bits of ``c1`` and of ``c2`` are read as two's complement
-    numbers; the higher bits are ignored.
+    The table's bytes have the format of :func:`pack_polynomial`; any bytes are valid. For each
+    segment of operands, the table has a coefficient ``c0`` of two bytes, and coefficients ``c1``
+    and ``c2`` of three bytes each. Only the low 17 bits of ``c1`` and of ``c2`` are used, as a
+    number in two's complement.
     """
     raw = np.asarray(table, np.int64).reshape(FUNCTION_SEGMENTS, -1) & 0xFF  # [segments, 8]
     parts = ((0, 2, 16), (2, 5, SLOPE_BITS), (5, 8, SLOPE_BITS))

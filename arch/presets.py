@@ -58,10 +58,12 @@ def _names(overrides: Sequence[str]) -> list[str]:
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
-    """Return the short names of the fields whose values a TOML file or ``overrides`` give.
+    """Return the names of the configuration fields that a TOML file or ``overrides`` set.
 
-    ``source`` is the path of a TOML file, a preset's name, or None. Only a TOML file adds its
-    fields to the result; a preset adds none. ``overrides`` are texts such as ``rows=4``.
+    ``source`` is the path of a TOML file, the name of a preset (a configuration of this package),
+    or None. If it is a preset, the result has only the fields that ``overrides`` set. ``overrides``
+    are texts such as ``rows=4``. The result is a set of short names, such as ``rows`` for the field
+    ``array.rows``.
     """
     values: dict[str, Any] = dict.fromkeys(_names(overrides), True)
     names = set(values)

@@ -76,7 +76,7 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCache:
-    """KV cache of 4-bit keys and values: each byte in the array holds elements of two heads."""
+    """KV cache of 4-bit keys and values: bytes in the array's memory hold elements of two heads."""
 
     low_rows: int = 0
     """Last rows of key slots, which hold the other four bits of the first ``low_rows`` elements of
@@ -221,7 +221,7 @@ class Memory:
 
 @dataclass(frozen=True, kw_only=True)
 class Control:
-    """The sequencer, and options of the whole machine."""
+    """Options of the sequencer, which sends commands to the engines, and of the whole machine."""
 
     program_depth: int = 2048
     """Size of the program memory (32-bit words)."""
@@ -269,13 +269,13 @@ class Control:
 class Throttle:
     """The port ``thermal`` for a temperature sensor; the memories are slower in a hot machine.
 
-    The machine becomes hot at a temperature above the limit ``hot``, and remains hot until the
-    temperature is below ``cool``. While hot, it moves data of the scratchpad and the accumulators
-    only in some cycles. Reads of weights are not delayed.
+    The machine is hot from a temperature above ``hot`` until one below ``cool``, two inputs of the
+    port in the sensor's unit. While hot, it moves scratchpad and accumulator data in one of every
+    ``cycles`` cycles. Reads of weights are not delayed.
     """
 
     cycles: int
-    """While hot, the machine moves data in one cycle out of this number, 2 or more (cycles)."""
+    """Period in which a hot machine moves data once, 2 or more (cycles)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -228,9 +228,11 @@ def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
 
     ``values`` has all field values before the changes. ``values``, ``changes`` and the result are
     dictionaries from short names of fields to values. Older fields in ``changes`` are converted to
-    the newer fields that replaced them (:mod:`celosia.arch.choices`). If a change removes a unit,
-    the unit's other fields get their values from :data:`ABSENT`, unless ``changes`` sets them.
-    Raises :class:`InputError` if an older and a newer field in ``changes`` contradict each other.
+    the newer fields that replaced them (:mod:`celosia.arch.choices`). An optional unit is removed
+    if ``changes`` sets the field that switches the unit on, such as ``softmax``, to false or 0. All
+    other fields of this unit then get their values from :data:`ABSENT`, unless ``changes`` sets
+    them. Raises :class:`InputError` if an older and a newer field in ``changes`` contradict each
+    other.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

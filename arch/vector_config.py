@@ -47,11 +47,12 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words that SOFTMAX and NORM can use to requantize sums; 0 for all.
+        """Number of parameter words with which SOFTMAX and NORM can requantize sums; 0 for all.
 
-        These are the words from word 0 on; each has the requantization parameters of all lanes.
-        The sums are read from accumulators. Without the record ``fused``, SOFTMAX and NORM cannot
-        read accumulators, and the value is 0, too.
+        A parameter word has the requantization parameters of all lanes. SOFTMAX and NORM can use
+        the words 0 to ``pre_depth - 1``, or all words if the value is 0. They read the sums from
+        accumulators. Without the record ``fused`` they cannot read accumulators, and the value is
+        also 0.
         """
         return self.fused.words if self.fused else 0
 
@@ -95,7 +96,11 @@ class VectorSizes(Datapath):
 
 @dataclass(frozen=True, kw_only=True)
 class VectorConfig(VectorSizes):
-    """The records that the vector engine uses, and the properties of its scratchpad accesses."""
+    """The part of a configuration that the vector engine uses.
+
+    ``access`` describes the vector engine's scratchpad accesses. Each other field is a record of
+    the configuration (a group of fields), or None if the machine lacks the record's unit.
+    """
 
     access: Access
     array: Array

@@ -350,9 +350,14 @@ def _check_follows(step: Step) -> None:
 def alike(before: Step, step: Step) -> bool:
     """Return whether two vector instructions are the same operation, on any addresses and sizes.
 
-    Their opcodes must be equal. Their flags must be equal, too, except for ``followed``. The
-    instructions may differ in addresses, strides, ``m``, ``n`` and the range of columns that a
-    softmax uses in row 0 (operands ``start`` and ``limit``).
+    The result is true if these parts of the instructions are equal:
+
+    - the opcodes.
+    - all flags except ``followed``, with which an instruction lets the next one overlap it.
+    - the operands ``o_zero``, ``table``, ``start_step`` and ``limit_step``, if the opcode has them.
+
+    All other operands may differ, such as addresses, strides, numbers of rows and columns, and the
+    number of the first parameter word.
     """
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (

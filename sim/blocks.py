@@ -50,15 +50,16 @@ def rounded(values: Ints, count: int) -> Ints:
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
     """Pack two arrays of 8-bit numbers as 4-bit mantissas into words [n, cols] of weight slots.
 
-    A weight slot is on-chip storage for one tile of weights. ``first`` and ``second`` have shape
-    [n, size]. Row i of ``first`` and row i of ``second`` share one exponent e, by equation (22) of
-    ``docs/formats.md``. A word consists of three fields, from the lowest bits on:
+    A weight slot is on-chip storage for one tile of weights, with ``cols`` words in a row.
+    ``first`` and ``second`` have shape [n, size]; size is at most ``cols``. Row i of ``first`` and
+    row i of ``second`` share one exponent e from 1 to 4, by equation (22) of ``docs/formats.md``. A
+    word consists of three fields, from the lowest bits on:
 
     - A byte with a mantissa of ``first`` in its low half and a mantissa of ``second`` in its high
-      half. In columns from ``size`` on, the byte is 0.
+      half. In columns from size on, the byte is 0.
     - ``scale_bits`` bits, all 0.
-    - ``above`` bits of the number e - 1. The word of column 0 has the lowest bits, the word of
-      column 1 the next bits, and so on.
+    - ``above`` bits of the 2-bit number e - 1. The word of column 0 has the lowest bits, the word
+      of column 1 the next bits, and so on.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -69,10 +70,11 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponent [...] of each row of ``words`` [..., cols], a result of :func:`both`.
+    """Return the exponents [...] that :func:`both` has stored in the rows of ``words`` [..., cols].
 
-    ``above`` is the number of exponent bits in a word. Between the exponent bits and the word's low
-    byte are ``scale_bits`` other bits.
+    Each row has one exponent, which is divided among the row's words. ``above`` is the number of
+    exponent bits in a word. Between the exponent bits and the word's low byte are ``scale_bits``
+    other bits.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

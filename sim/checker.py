@@ -36,8 +36,9 @@ class Memories:
     which has one record. In external memory a unit is a word. ``units`` is a dictionary from the
     name of another memory to the number of cells in a unit (default 1).
 
-    Each row of a :class:`Region` must begin at the first cell of a unit. If two rows are in one
-    unit, both therefore contain this cell, and a hazard that the unit's record shows is real.
+    Each row of a :class:`Region` (the cells that a step accesses) must begin at the first cell of a
+    unit. A row that has cells in a unit then also has the unit's first cell. Two steps with the
+    same unit therefore access a common cell, so the check reports no hazard that does not exist.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -48,11 +49,12 @@ class Memories:
     def cells(self, region: Region) -> Counts:
         """Return the last step in which each engine accessed each unit of a region.
 
-        A step is an instruction of the run, and a unit a group of consecutive memory cells. The
-        result [2, engines, m, units] holds numbers of steps. The first index is 0 for reads, 1
-        for writes. The other indices select the engine, a row of the region, and a unit of this
-        row. An element is 0 if no step of the engine has accessed the unit. The result is a view of
-        the records: a caller records a step by assigning the step's number to elements.
+        ``region`` is a rectangle of ``m`` rows of memory cells. A step is an instruction of the
+        run, and a unit a group of consecutive cells. The result [2, engines, m, units] has the
+        numbers of steps. The first index is 0 for reads, 1 for writes. The other indices select the
+        engine, a row of the region, and a unit of this row. An element is 0 if no step of the
+        engine has accessed the unit. The result is a view of this object's data: a caller records a
+        step by assigning the step's number to elements.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:

@@ -41,7 +41,11 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Short name of the field for the optional unit that the instruction needs, or None."""
+        """Short name of the configuration field that the instruction needs, or None.
+
+        The field, such as ``softmax``, gives a machine the optional unit that executes the
+        instruction. The value is None if all machines with engines have the instruction.
+        """
         return DEFINITIONS[self.opcode].unit
 
     def __str__(self) -> str:

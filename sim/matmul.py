@@ -83,9 +83,9 @@ def held(
 ) -> Ints:
     """Return a matrix's tiles [nt, kt, rows, cols] from the weight slots that begin at ``slot``.
 
-    The matrix has ``nt`` tile columns of ``kt`` tiles. A weight slot stores one tile. ``slots``
-    [depth, rows, cols] has one word for each element of a slot. A word has three fields, from the
-    lowest bits on:
+    The matrix has ``nt`` tile columns of ``kt`` tiles. A weight slot is the array's storage for one
+    tile of bytes. ``slots`` [depth, rows, cols] has a word for each row and column of each slot. A
+    word has three fields, from the lowest bits on:
 
     - a byte of weights.
     - ``scale_bits`` bits: a part of the column's scale, which is divided among the column's words.
@@ -94,12 +94,12 @@ def held(
     By default the byte is an 8-bit weight, and the other fields are ignored. The options, with the
     equations of ``docs/formats.md``, are:
 
-    - ``paired``: each slot holds two consecutive tiles of 4-bit weights, the first tile in the low
-      half of the bytes, equation (15).
-    - ``half``: each slot holds 4-bit tiles of two matrices; ``half`` is 0 for the matrix in the low
-      half of the bytes, 1 for that in the high half.
-    - ``block``: weights are 4-bit mantissas; they are combined with the row's exponent to 8-bit
-      operands, equation (22).
+    - ``paired``: a byte has two 4-bit weights, so a slot stores two consecutive tiles of a tile
+      column, the first tile in the low half of the bytes, equation (15).
+    - ``half``: a byte has one 4-bit weight of each of two matrices; ``half`` is 0 for the matrix in
+      the low half of the bytes, 1 for that in the high half.
+    - ``block``: the weights are 4-bit mantissas. The function returns 8-bit operands, computed from
+      a mantissa and its row's exponent by equation (22).
     - ``scaled``: the tiles are multiplied by the scales, equation (16).
     """
     _, rows, cols = slots.shape
@@ -124,11 +124,13 @@ def held(
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
     """Combine weights and their scales into words of weight slots, [rows of weights, n].
 
-    For each slot (storage for one tile), the input ``b`` has a row of unsigned scales (one per
-    column), and then at most ``rows`` rows of weights. Each row of weights becomes a row of n
-    words. A word has the weight in its low byte. The next ``scale_bits`` bits are a part of its
-    column's scale. The first row of a slot has the lowest bits of the scale, the next row the next
-    bits.
+    A weight slot is the array's storage for one tile, which has at most ``rows`` rows of weights.
+    For each slot, ``b`` [..., n] has a row of unsigned 8-bit scales, one for each column, and then
+    the rows of weights. Each row of weights becomes a row of n words.
+
+    A word has the weight in its low byte, and above it ``scale_bits`` bits of its column's scale.
+    The word in the slot's first row has the lowest bits of the scale, the word in the next row the
+    next bits, and so on.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -175,19 +177,18 @@ def append(
 ) -> None:
     """Append rows or columns of b [k, n] to the matrix in the weight slots from ``slot`` on.
 
-    A weight slot stores one tile. ``slots`` [depth, rows, cols] is changed in place.
+    A weight slot stores one tile. ``slots`` [depth, rows, cols] is changed in place. The matrix
+    fills consecutive slots; its columns and rows are counted from 0, beginning in slot ``slot``.
 
     - If ``transpose`` is true, column j of b is written to column ``line + j`` of the matrix. Each
       column of the matrix spans ceil(k / rows) consecutive slots.
     - If ``transpose`` is false, row j of b is written to row ``line + j`` of the matrix, and n may
       be at most cols.
 
-    Columns and rows of the matrix are counted from 0, the first one in slot ``slot``, through the
-    next slots. The rest of a written column or row is filled with zeros.
-
-    ``lower`` [count, n], allowed only with ``transpose``, has the lower bits of the first ``count``
-    elements of each column of b. Column j of ``lower`` is written in reverse order to the end of
-    column ``line + j``: the last ``count`` elements of the column in the slots.
+    The rest of a written column or row is filled with zeros. With ``transpose``, elements may be
+    stored in two parts: b has their upper bits, and ``lower`` [count, n] has the lower bits of the
+    first ``count`` elements of each column. Column j of ``lower`` is written, in reverse order, to
+    the last ``count`` rows of the slots that store column ``line + j``.
     """
     _, rows, cols = slots.shape
     if transpose:

@@ -93,9 +93,10 @@ def norm_parameters(
     of ``docs/numerics.md`` then computes ``(value + bias) * multiplier * 2**(shift - 31)``, which
     is ``(gamma * v + beta) / y_scale``. The multiplier has the sign of gamma.
 
-    The bias is ``beta / gamma`` in units of ``2**-16``. If gamma is so small that the bias would
-    not fit in 32 bits, a larger gamma of the same sign is used. Its magnitude is about ``2**-15 *
-    abs(beta)``. This changes the float output by at most about ``2**-15 * abs(v * beta)``.
+    The bias is ``beta / gamma`` in units of ``2**-16``, the unit of ``value``. If ``abs(gamma)`` is
+    less than about ``2**-15 * abs(beta)``, the sum ``value + bias`` could overflow 32 bits. The
+    function then replaces gamma by a number of this magnitude and of the same sign. This changes
+    the float output by at most about ``2**-15 * abs(v * beta)``.
 
     Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
     """

@@ -20,15 +20,18 @@ def upper(x: Ints, bits: int) -> Ints:
 def lower(x: Ints, bits: int) -> Ints:
     """Return the low ``8 - bits`` bits of 8-bit elements, as signed integers.
 
-    Half of the range of these bits is subtracted: with 4 bits, 0 to 15 becomes -8 to 7.
+    ``bits`` is the number of upper bits, which :func:`upper` returns. Half of the range of the low
+    bits is subtracted from them. For example, if ``bits`` is 4, the low bits 0 to 15 become -8 to
+    7.
     """
     left = BITS - bits
     return (x & (1 << left) - 1) - (1 << left >> 1)
 
 
 def both(first: Ints, second: Ints) -> Ints:
-    """Return bytes that hold the upper four bits of two elements each, as weight slots store them.
+    """Return bytes that hold the upper four bits of two elements each.
 
+    Weight slots (the array's storage for tiles of weights, keys or values) have such bytes.
     ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte has the upper four
     bits of an element of ``first``. The high half has the upper four bits of the element of
     ``second`` at the same index.
@@ -37,11 +40,12 @@ def both(first: Ints, second: Ints) -> Ints:
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Return bytes that hold the lower four bits of two elements each, as weight slots store them.
+    """Return bytes that hold the lower four bits of two elements each.
 
+    Weight slots (the array's storage for tiles of weights, keys or values) have such bytes.
     ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte has the lower four
     bits of an element of ``first``. The high half has the lower four bits of the element of
-    ``second`` at the same index. Both are stored as signed numbers: the bits minus 8.
+    ``second`` at the same index. Both halves are signed numbers: the bits minus 8.
     """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 

@@ -41,7 +41,8 @@ def power_on(
 ) -> PoweredOn:
     """Run the power-on image in a flash; return the text that the board sends on the serial line.
 
-    The result also has the reason if the image is rejected or its run is stopped.
+    The field ``text`` of the result has the text. If the image is rejected or its run is stopped,
+    the field ``refusal`` has the reason, otherwise None.
 
     ``image`` is the content of the flash from the image's first byte on. The machine can read only
     the first ``size`` bytes of ``image``. ``configuration`` is the fingerprint (a hash) of the

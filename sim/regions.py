@@ -77,10 +77,10 @@ def _tiles(step: Step, config: Config) -> int:
 def stored_rows(step: Step, config: Config) -> int:
     """Return the number of scratchpad rows that an instruction's matrix B and its scales occupy.
 
-    If B has a weight format, :meth:`WeightFormat.stored_rows` returns the number. If B has no
-    weight format, B occupies ``k`` rows. With the flag ``grouped``, each tile row (``array.rows``
-    rows of B) also has a row of scales. The instruction ``step`` must not have the flag
-    ``b_transpose``.
+    ``step`` is the instruction. Its operand ``k`` is the number of rows of B, and it must not have
+    the flag ``b_transpose``. If B has a weight format, :meth:`WeightFormat.stored_rows` computes
+    the result. If B has no weight format (INT8), the result is ``k``; the flag ``grouped`` adds a
+    row of scales for each ``array.rows`` rows of B.
     """
     index = index_of(step.flags)
     if not index:

@@ -56,7 +56,7 @@ def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
 
     - ``busy``: the engine worked.
     - ``stall``: the engine had a command and waited for a memory.
-    - ``wait``: the next command waited for tokens of other engines.
+    - ``wait``: the next command waited for another engine to end a command.
     - ``idle``: there was no command.
     """
     name = engine.lower()

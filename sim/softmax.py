@@ -59,15 +59,19 @@ def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
     """Return (mantissa, shift), each [..., n], of the exponentials ``2**((q - maximum) / 256)``.
 
-    An exponential is its mantissa (Q1.16), shifted right by ``shift`` bits. ``maximum`` [..., 1] is
-    the largest score of each row. Columns whose ``keep`` is false have mantissa 0.
+    ``q`` [..., n] are scores, in units of 1/256 octave, and ``maximum`` [..., 1] is the largest
+    score of each row. An exponential is its mantissa (Q1.16), shifted right by ``shift`` bits.
+    ``keep`` [..., n] is false for columns that the softmax leaves out; their mantissa is 0.
     """
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift
 
 
 def fixed(mantissa: Ints, shift: Ints) -> Ints:
-    """Return weights in Q1.28: ``mantissa`` (Q1.16) divided by ``2**shift``, rounded down."""
+    """Return exponentials of scores as fixed-point numbers in Q1.28.
+
+    An exponential is ``mantissa`` (Q1.16) divided by ``2**shift``, rounded down.
+    """
     return mantissa << (WEIGHT_FRACTION - OCTAVE_MANTISSA) >> shift
 
 

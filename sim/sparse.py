@@ -46,13 +46,13 @@ class Decoded:
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the bytes that encode a sparse matrix [k, n] of INT8 for tiles of ``cols`` columns.
 
-    The matrix is read column by column and divided into ``lanes`` parts, one for each decoder lane.
-    A part is encoded as a list of entries: each entry encodes a run of zeros and the nonzero value
-    after it, or only zeros of a run too long for one entry. The longest part has as few entries as
-    possible; shorter parts are padded with empty entries.
+    The elements of all columns, in order, are divided into ``lanes`` ranges of consecutive
+    elements, one for each decoder lane. A range is encoded as a list of entries: each entry encodes
+    a run of zeros and the nonzero value after it, or only zeros of a run too long for one entry.
+    The longest list has as few entries as possible; shorter lists are padded with empty entries.
 
-    Raises :class:`InputError` if the matrix has fewer than ``LEAST_K`` rows, or more than
-    ``PLACES`` rows or ``PLACES * cols`` columns.
+    Raises :class:`InputError` if the matrix has fewer than 16 rows, or more than 4096 rows or
+    ``4096 * cols`` columns.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape
