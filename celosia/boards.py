@@ -68,8 +68,8 @@ def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
     per second).
 
     ``config`` is the machine's configuration. If it is None, the board reports a fingerprint (32
-    bits that identify a configuration), and the preset's or board's configuration with this
-    fingerprint is used.
+    bits that identify a configuration). The function then uses the configuration with this
+    fingerprint among all presets and all boards' configurations.
     """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

@@ -66,12 +66,13 @@ class Model(Shown):
 
     @checked(count=1)
     def examples(self, count: int = 1) -> list[Any]:
-        """Return ``count`` example inputs in the model's input form.
+        """Return a list of ``count`` example inputs, which depend on the model.
 
-        For the package's classifiers of digits, example inputs are test images, and for an encoder
-        with a tokenizer sentences. For a decoder they are lists of token numbers that the decoder
-        generates, and for an encoder-decoder random token numbers. For all other models they are
-        random numbers.
+        - A classifier of digits that comes with the package gets test images.
+        - Any other encoder with a tokenizer gets sentences.
+        - A decoder gets lists of token numbers, which the decoder itself generates.
+        - An encoder-decoder gets lists of random token numbers.
+        - Any other model gets arrays of random numbers in the form of its inputs.
         """
         source, rng = self.source, np.random.default_rng(_SEED)
         if isinstance(source, TextSource):

@@ -231,15 +231,15 @@ class Program(Shown):
         """Continue one or two prompts; return the texts and measurements in a dictionary.
 
         Each prompt is continued by at most ``steps`` tokens. ``sampling`` gives the temperature and
-        ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. With two
-        prompts, each run of the machine processes one token of each text. With a single prompt,
-        ``show`` is called with the prompt, then with each new part of the continuation. ``bits``
-        lists numbers of upper bits of each weight, which successive runs use in turn; less than 8
-        requires nested weights (readable at several widths).
+        ``top_p`` with which tokens are drawn; ``seed`` is the seed of the random numbers. ``show``
+        is called with the prompt, then with each new part of the continuation. Two prompts are
+        continued together, one token of each in a run of the machine, and ``show`` is not called.
+        Run i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of each weight; less
+        than 8 requires nested weights (readable at several widths).
 
-        For one text the dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`,
-        and for two texts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the
-        entries of the attribute ``made``, which describe the model's quantization.
+        The dictionary has the entries of :func:`celosia.tb.models.run_text.run_text`, or for two
+        prompts those of :func:`celosia.tb.models.run_texts.run_texts`. It also has the entries of
+        :attr:`made`, which describe the model's quantization.
 
         Raises :class:`InputError` if a text cannot be continued, or the program is compiled for
         another number of texts.
@@ -297,10 +297,10 @@ class Program(Shown):
         strings are the answer to the text. At ``temperature`` 0 each token is the likeliest one.
         Otherwise each token is drawn at random from the smallest set of likeliest tokens whose
         probabilities sum to at least ``top_p``. ``on`` names the machine: ``golden``, a simulator
-        or a board's port (:meth:`run`).
+        or a board's port. The machine's results are checked as in :meth:`run`.
 
-        Raises :class:`InputError` if the text cannot be continued, and :class:`RunError` at the end
-        if a tensor differed from the golden machine's.
+        Raises :class:`InputError` if the text cannot be continued. After the last string, raises
+        :class:`RunError` if a result is wrong.
         """
         code, tokenizer = self._text(on)
         self.check_texts(1)

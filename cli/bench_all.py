@@ -135,9 +135,9 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a Markdown table with one line for each benchmark: its command and its results.
 
-    ``rows`` are the lines that :func:`measure` returns. If the first line has an entry ``rows``,
-    which is the whole table that the benchmark's command prints, the result has only this table.
-    The command is then above the table.
+    ``rows`` are the dictionaries that :func:`measure` returns, one for each benchmark. If the first
+    dictionary has an entry ``rows``, this entry is the complete table that the benchmark's command
+    prints. The function then returns only the complete table, with the command above it.
     """
     title = ""
     if "rows" in rows[0]:

@@ -108,17 +108,17 @@ def measure(case: Case, folder: Path) -> bool:
 def recount(case: Case, folder: Path) -> None:
     """Simulate a board, and update the cycles in the board's existing report.
 
-    The report is that of ``case`` in ``folder``; without a report, the function does nothing. The
-    updated values are the cycles per inference and per token. They are not updated for a unit
-    alone, nor for a machine that does not fit its device.
+    ``case`` is the build of the board's machine, and ``folder`` has the build's report. Without a
+    report the function does nothing. The updated values are the cycles per inference and per token.
+    They are not updated for a unit alone, nor for a machine that does not fit its device.
 
-    If the machine has changed since the build, a warning is printed instead. The machine is
-    unchanged if the hash of its configuration equals the report's field ``configuration``, or the
-    digest of all inputs of the build equals the report's field ``design``.
+    The report's field ``configuration`` is the hash of the machine's configuration, and the field
+    ``design`` is the digest of all inputs of the build. If neither equals its present value, the
+    machine has changed. The function then prints a warning, and does not update the cycles.
 
     The report's field ``sources`` names the source files from which the board was built: a commit,
-    or :data:`TODAY` for the present files. If the digest no longer equals ``design``, the function
-    replaces :data:`TODAY` by the commit that added the report.
+    or :data:`TODAY` for the present files. If the field is :data:`TODAY`, but ``design`` differs
+    from the present digest, the function writes the commit that added the report into the field.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

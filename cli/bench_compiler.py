@@ -71,10 +71,11 @@ def bench_compiler(names: tuple[str, ...]) -> None:
 
 
 def measured(model: ModelDescription | TextDescription, update: Update) -> dict[str, Any]:
-    """Draw weights for a model, quantize and compile the model; return a line of the table.
+    """Measure how long a model with random weights takes to compile; return a dictionary.
 
-    The line is a dictionary from column names to cells. ``update`` is called before each of the
-    three steps, with the number of finished steps and the number of all steps, 3.
+    The dictionary maps names of measurements to values. The measured times are processor times of
+    three steps: drawing the weights, quantization, and the compiler (s). ``update`` is called
+    before each step, with the number of finished steps and the number of all steps, 3.
     """
     rng, row = np.random.default_rng(1), {"model": model.name}
     config = LARGE if model.name == "vit-base" else MEDIUM

@@ -61,11 +61,11 @@ def bench_pins(
 ) -> None:
     """Process a token, or run an encoder, on a simulated board with the memory chip on its pins.
 
-    Without --inputs, MODEL names the shape of a language model, such as stories15M. A model of
-    this shape with random weights then processes one token. With --inputs, MODEL is an encoder,
-    which runs on the file's first input. The weights are in the board's SDRAM, DDR3 or PSRAM when
-    the simulation starts. The command exits with code 1 if a result of the board differs from the
-    result of the golden machine.
+    Without --inputs, MODEL names the shape of a language model, such as stories15M. A model of this
+    shape with random weights then processes one token. With --inputs and the name of a file, MODEL
+    is an encoder, which runs on the first input in the file. The weights are in the board's SDRAM,
+    DDR3 or PSRAM when the simulation starts. The command exits with code 1 if a result of the board
+    differs from the result of the golden machine, an exact model in software.
     """
     board, config = target
     if mhz is not None:
@@ -191,19 +191,19 @@ def decode_at_pins(
 
     The program's cache of keys and values has room for ``context`` tokens. The token follows
     ``position`` earlier tokens. Their keys and values are zeros, since cycles do not depend on
-    them. The result is a dictionary from name to measurement.
+    them.
 
-    An entry whose name ends in ``_share`` is a mean data rate, divided by the peak rate of the
-    memory chip:
+    The result is a dictionary from name to measurement, such as ``cycles``, ``weight_bytes``, and
+    ``mismatches`` (the number of wrong tensors). Four measurements are data rates as shares of the
+    memory chip's peak data rate:
 
-    - ``reached_share``: the rate of reads by LOAD instructions, in the cycles in which the load
-      engine works; None if the configuration has no counters.
-    - ``weights_share``: the size of all weights, divided by the number of cycles that the token
-      takes.
-    - ``reading_share``: the rate at the pins of an SDR SDRAM, in the cycles in which only reads are
-      pending; None for other chips.
-    - ``moving_share``: the rate at the pins of an SDR SDRAM, in the cycles in which reads or writes
-      are pending; None for other chips.
+    - ``reached_share``: reads by LOAD instructions, in the cycles in which the load engine works;
+      None if the configuration has no counters.
+    - ``weights_share``: the bytes of all weights, in all cycles of the token.
+    - ``reading_share``: all transfers at the pins of an SDR SDRAM, in the cycles in which reads
+      wait for data, no write waits, and the machine accepts every word; None for other chips.
+    - ``moving_share``: all transfers at the pins of an SDR SDRAM, in the cycles in which reads or
+      writes wait; None for other chips.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

@@ -39,12 +39,13 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that command-line options select, and the configuration of its machine.
 
-    The parameters are the values of ``--board``, ``--config``, ``--set``, ``--link`` and
-    ``--memory``, in this order. The configuration is ``source`` or, if this is None, the board's
-    default, changed by ``--set``. Some fields of the result are chosen for the board:
+    Each argument is the value of an option: ``name`` of ``--board``, ``source`` of ``--config`` (a
+    preset or a TOML file), ``overrides`` of ``--set``, ``link`` of ``--link``, and ``memory`` of
+    ``--memory``. The configuration is ``source`` or, if this is None, the board's default, changed
+    by ``overrides``. Some fields of the result are chosen for the board:
 
     - the width of memory addresses is that of the board's default, if ``source`` is not None and
-      external memory is a chip.
+      the external memory is a chip on the board instead of block RAM.
     - ``registered`` (registers between distant units) is that of the board's default, unless the
       user has set ``registered``.
     - ``packed`` (one multiplier for two columns) is true if the array's operands are narrow enough

@@ -49,11 +49,12 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 
 
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of two Markdown tables of the boards' machines.
+    """Yield the lines of two Markdown tables of the machines that were built for boards.
 
-    ``by_file`` is a dictionary from file name to report. The first table has resources, clocks and
-    inference rates. The second table has token rates, only for machines with room for a language
-    model. After the tables there is a line for each machine that does not fit its device.
+    ``by_file`` is a dictionary from the file name of each build's report to the report. The first
+    table has resources, clocks and inference rates. The second table has token rates, only for
+    machines with room for a language model. After the tables there is a line for each machine that
+    does not fit its device.
     """
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
@@ -82,8 +83,8 @@ def _named(title: str, case: Case, report: Mapping[str, Any]) -> dict[str, Any]:
 def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of a short Markdown table of the boards' default machines.
 
-    ``by_file`` is a dictionary from file name to report. Machines that do not fit their device are
-    left out.
+    ``by_file`` is a dictionary from the file name of each build's report to the report. Machines
+    that do not fit their device are left out.
     """
     names = ("board", "device", "LUT4s", "multipliers", "block RAMs", "clock MHz")
     rates = [name.replace("_", " ") for name in RATES]
@@ -95,7 +96,7 @@ def summary_table(by_file: Mapping[str, Any]) -> Iterator[str]:
 def units_table(reports: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the Markdown table of units that are built without the rest of a machine.
 
-    ``reports`` is a dictionary from file name to report.
+    ``reports`` is a dictionary from the file name of each build's report to the report.
     """
     rows = []
     for case in UNITS:
@@ -123,9 +124,10 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
     """Return the Markdown text ``page`` with its tables replaced by new ones.
 
-    The new tables are made from ``reports``, a dictionary from file name to report. A comment in
-    the page marks the beginning of each table, and a second comment its end. ``name`` is the page's
-    name in messages. Raises :class:`InputError` if the page has no such comments.
+    The new tables are made from ``reports``, a dictionary from the file name of each build's report
+    to the report. A comment in the page marks the beginning of each table, and a second comment its
+    end. ``name`` is the page's name in messages. Raises :class:`InputError` if the page has no such
+    comments.
     """
     begins = {f"<!-- {table}: begin -->": table for table in TABLES}
     places = [table for begin, table in begins.items() if begin in page]

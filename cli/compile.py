@@ -84,11 +84,12 @@ def compile_command(
     """Compile MODEL (a name, a folder or an ONNX file), and write the files needed to run it.
 
     The command shows the predicted cycles, and the time and memory that compiling took. With --out
-    it writes the program, the memory image, and model.json with addresses, shapes, scales and
-    cycles. The commands celosia run, evaluate, flash and host run accept the folder as their model.
+    and the name of a folder, it writes to the folder the program, the memory image, and model.json
+    with addresses, shapes, scales and cycles. The commands celosia run, evaluate, flash and host
+    run accept this folder in the place of a model.
 
     With --add it also writes Verilog, a testbench or C files. The expected outputs in a testbench
-    and in C files are integers computed by the golden machine.
+    and in C files are integers computed by the golden machine, an exact model in software.
 
     An encoder is calibrated on the inputs of --calibration. Without --calibration, an encoder of
     texts uses sentences that come with the package, and any other encoder uses the inputs of
@@ -168,7 +169,8 @@ def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
     """Return a sentence that recommends Verilator for a long testbench, or None for a short one.
 
     A testbench is long if Icarus needs over a minute for it. ``cycles`` is the predicted number of
-    cycles; without a prediction (None), the result is None. ``top`` is the name of the top module.
+    cycles that the testbench simulates; without a prediction (None), the result is None. ``top`` is
+    the name of the top module, which is part of the recommended command line.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS

@@ -38,10 +38,11 @@ def faults(
 ) -> None:
     """Flip a random bit of the circuit in a random cycle of each inference; report the effects.
 
-    All bits of registers and memories are equally likely, and so are all cycles. MODEL is any model
-    that `celosia run` accepts. The table has a row for each engine and memory of the machine. UNIT
-    is the name of a row: only bits of this engine or memory are flipped. If UNIT is `all
-    registers`, only bits of registers are flipped.
+    MODEL is any model that `celosia run` accepts. All bits of registers and memories are equally
+    likely, and so are all cycles. The effects are printed as a table with a row for each unit of
+    the machine, such as an engine or a memory. With UNIT, a name in the table's first column such
+    as `matrix`, only bits of this unit are flipped. If UNIT is `all registers`, only bits of
+    registers are flipped.
     """
     fields = {"model": model, "config": source, "set": ";".join(overrides)}
     fields |= {UNITS: ";".join(units)} if units else {}

@@ -62,16 +62,16 @@ def flash(
     steps: int,
     file: Path | None,
 ) -> None:
-    """Load the bitstream of a build into a board, or write it to the flash together with a model.
+    """Load a bitstream into a board, or write a model (and a bitstream) to the board's flash.
 
     The command calls the board's usual loader. Without FOLDER it loads the bitstream of --from into
     the FPGA. With FOLDER, a folder that celosia compile wrote, it writes the model to the board's
     flash, and also the bitstream if --from is given.
 
-    If the bitstream was built with --flash, the board loads the model at power-on and runs it on
-    the inputs. It then sends a line of text with the classes of the inputs. Without --inputs, the
-    inputs are test images of handwritten digits. A language model instead continues the prompt with
-    the likeliest tokens, and the board sends the text.
+    If the bitstream was built with --flash, the board loads the model at power-on and runs it. An
+    encoder runs on the inputs of --inputs, by default on test images of handwritten digits; the
+    board then sends a line of text with the classes of the inputs. A language model continues the
+    text of --prompt with the likeliest tokens, and the board sends the text.
     """
     board = get_board(name)
     if model is None:

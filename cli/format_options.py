@@ -116,6 +116,7 @@ MODEL_KEYS = {
 class Formats:
     """Number formats of a quantized model, which the user selects with the option ``--quantize``.
 
+    - ``weights``: the format of weights, by default INT8.
     - ``group``: number of weights that share a scale, in formats narrower than INT8.
     - ``bits``: inference i, counted from 0, reads only the upper ``bits[i % len(bits)]`` bits of
       each weight. Less than 8 requires nested weights (weights that can be read at several widths).

@@ -53,9 +53,11 @@ def _template(command: str, option: str) -> str | None:
 
 
 def keys_today(text: str) -> str:
-    """Return an earlier version's value of ``--quantize``, rewritten with present keys.
+    """Rewrite an earlier version's value of ``--quantize`` for this version, and return it.
 
-    ``text`` is the earlier value. Raises :class:`InputError` with the reason if a key was removed.
+    The value ``text`` consists of pairs such as ``kv-bits=4``, a key and its setting. Keys that
+    have other names in this version are renamed. Raises :class:`InputError` with the reason if a
+    key was removed.
     """
     pairs = [part.partition("=") for part in re.split(r",(?=[^,=]*=)", text)]
     keys = {key: value for key, _, value in pairs}
@@ -77,9 +79,10 @@ def keys_today(text: str) -> str:
 def holes(template: str) -> list[str]:
     """Return the names in braces in ``template``, a part of a command line.
 
-    In ``--temperature {temperature}:{top_p}`` the names stand for the values of the earlier options
-    ``--temperature`` and ``--top-p``. The empty name in ``{}`` stands for the replaced option's
-    value.
+    A template is the present form of an option of an earlier version. A name in braces stands for
+    the value of another earlier option: ``--temperature {temperature}:{top_p}`` has the values of
+    ``--temperature`` and ``--top-p``. Empty braces stand for the value of the option that the
+    template replaces; their name in the result is "".
     """
     return _HOLE.findall(template)
 

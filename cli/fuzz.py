@@ -54,17 +54,17 @@ def fuzz(
 ) -> None:
     r"""Run random cases of all kinds, or only of the given KINDs, and report the cases that fail.
 
-    A case passes if all its results are bit-exact, or if its input is refused with an error
-    message. A case that fails is reported by its name; `celosia verify replay` with this name runs
-    the case again.
+    A case passes if its check is met, or if its input is refused with an error message. A case that
+    fails is reported by its name; `celosia verify replay` with this name runs the case again. The
+    kinds and their checks are:
 
     \b
     model    a random model: golden machine (in 1 of 8 cases also circuit) must equal a reference
     schedule a random model, compiled into several programs that must compute the same integers
     onnx     a random ONNX graph: it must be imported exactly, and then pass the check of `model`
-    program  a random program, in half of the cases damaged: circuit and golden machine must agree
+    program  a random or damaged program: if it is valid, circuit must equal golden machine
     trace    a run is reset, aborted or refused, or its memory fails; the next run must be right
-    line     the host link gets random bytes, or a bus bridge meets random timing and errors
+    line     random bytes to the host link, or random timing and errors at a bus; no data are wrong
     files    a command must read or refuse a damaged file (of any format) within a time limit
     """
     for kind in kinds:

@@ -76,7 +76,7 @@ class Line:
 )
 @click.pass_context
 def host(context: click.Context, port: str | None, baud: int, source: str | None) -> None:
-    """Use a machine on a board, or on a board that celosia board simulates."""
+    """Use a machine on an FPGA board, or on a board that `celosia board` simulates."""
     missing = click.MissingParameter(ctx=context, param=context.command.params[0])
     context.obj = Line(port, baud, None if source is None else machine(source), missing)
 
@@ -127,8 +127,9 @@ def run(
 ) -> None:
     """Run the model in FOLDER (from celosia compile), and compare outputs with the golden machine.
 
-    A language model continues the prompt. An encoder runs on the inputs of --inputs; if they are
-    not given, a model of digits runs on the test images.
+    The golden machine is an exact model in software. A language model continues the text of
+    --prompt. An encoder runs on the inputs of --inputs; without this option, a classifier of
+    handwritten digits runs on test images that come with the package.
     """
     line.checked()
     program = open_compiled(folder)

@@ -134,9 +134,10 @@ def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None
     KeyboardInterrupt as soon as ``held()`` is false. After a signal, the exit code of the process
     is 130 (SIGINT) or 143 (SIGTERM), even if the block ends normally.
 
-    Five seconds after the first signal, the process ends without cleanup if the block has not
-    ended. At a second signal it ends in the same way, but not before 0.3 seconds after the first
-    signal. In nested blocks, only ``end`` and ``held`` of the outer block are used.
+    If the block has not ended five seconds after the first signal, the process ends without
+    cleanup. A second signal reduces these five seconds to 0.3 seconds; if 0.3 seconds have already
+    passed, the process ends at once. In nested blocks, only ``end`` and ``held`` of the outer block
+    are used.
     """
     global _watch
     if _watch is not None:

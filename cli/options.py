@@ -21,7 +21,7 @@ Adder = Callable[[Command], Command]
 
 
 def added(options: Sequence[Adder], command: Command) -> Command:
-    """Return ``command`` after each of the decorators ``options`` has added its options to it.
+    """Add options to a command by the decorators ``options``, and return the command.
 
     The command's help lists the options in the order of ``options``.
     """
@@ -165,11 +165,11 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
     """Return the size in bytes and the timing of external memory from the text of ``--memory``.
 
-    The text has a size, a timing, or both, separated by a comma. A timing is a name in
+    ``text`` has a size, a timing, or both, separated by a comma. A timing is a name in
     :data:`TIMINGS`, or numbers of cycles: LATENCY/INTERVAL such as ``40/1``, or the four fields of
-    :class:`MemoryTiming` such as ``40/1/780/9``. If the text has no size, the size is None. If it
-    has no timing, the result has the timing with the name ``default``. Raises :class:`InputError`
-    if a part of the text is neither a size nor a timing.
+    :class:`MemoryTiming` such as ``40/1/780/9``. If ``text`` has no size, the size is None. If it
+    has no timing, the result has the timing that the argument ``default`` names. Raises
+    :class:`InputError` if a part of the text is neither a size nor a timing.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -247,9 +247,9 @@ UNIT_FIELDS = {
 def check_unit(unit: str, config: Config) -> None:
     """Raise :class:`InputError` if a command uses a unit that the user has switched off.
 
-    A unit is switched off if ``--set`` or the TOML file of ``--config`` sets its field to false. A
-    preset without the unit raises no error, since the command uses the unit without the rest of the
-    machine.
+    ``unit`` is the unit's name. The user switches off a unit by ``--set``, or by the TOML file of
+    ``--config``, if the unit's field is set to false there. No error is raised if a preset lacks
+    the unit, since the command uses the unit alone, without the rest of the machine.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))
@@ -278,10 +278,11 @@ def given_options(names: Sequence[str]) -> list[str]:
 
 
 def refuse_given(user: str, *names: str) -> None:
-    """Raise :class:`InputError` if the command line has an option that does not apply to ``user``.
+    """Raise :class:`InputError` if the command line has an option that is not allowed in this case.
 
-    ``names`` are the names of the parameters of these options. ``user`` is a noun for the message,
-    or another option such as "--toggles".
+    ``names`` are the names of the parameters of the options that are not allowed. ``user`` is the
+    end of the error message, which begins with "Option --file is not for". It is a noun such as
+    "named products", or another option such as "--toggles".
     """
     refused = given_options(names)
     if refused:

@@ -196,18 +196,19 @@ def report(
 
 
 def exit_code() -> int:
-    """Return the command's exit code: 1 if :func:`report` printed wrong results, otherwise 0."""
+    """Return the exit code: 1 if a result that :func:`report` has printed is wrong, otherwise 0."""
     return int(click.get_current_context().meta.get(_WRONG, False))
 
 
 def cycles_table(result: Mapping[str, Any]) -> None:
     """Print two tables of a run's cycles: by the array's activity, and by engine.
 
-    The first table has a line for each activity in the result's entry ``where``. Some activities
-    are divided into several counters (entry ``counters``); each counter that is not 0 has a line
-    too. The second table is printed if the result has the entry ``engines``.
-    :class:`celosia.sim.report.Report` describes the entries. Nothing is printed with ``--json``, or
-    for a machine without cycles, such as the golden machine.
+    ``result`` is a dictionary of the run's measurements; :class:`celosia.sim.report.Report`
+    describes the entries that this function uses. The first table has a line for each activity in
+    the entry ``where``. Some activities are divided into several counters (entry ``counters``);
+    each counter that is not 0 has a line too. The second table is printed if there is an entry
+    ``engines``. Nothing is printed with ``--json``, or for a machine without cycles, such as the
+    golden machine.
     """
     if as_json() or not result.get("where"):
         return

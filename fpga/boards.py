@@ -207,8 +207,9 @@ def get_board(name: str, link: str = "uart") -> Board:
 def led_names(name: str) -> tuple[str, ...]:
     """Return the names of a board's LEDs for ``heartbeat``, ``busy`` and ``error``, in this order.
 
-    ``name`` is the name of the board; the LEDs' names are those in amaranth-boards. If the board
-    has fewer LEDs, the result has only the names of these LEDs.
+    ``name`` is the name of the board; the LEDs' names are those in amaranth-boards. The result is a
+    tuple. A board with two LEDs has none for ``error``, and a board with one LED only that for
+    ``heartbeat``; the tuple is then shorter.
     """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]

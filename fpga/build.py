@@ -97,11 +97,12 @@ class Task:
         """Synthesize, place and route the design; return its report and files.
 
         Intermediate files are written to ``folder``. ``tell`` is called with (name of a step,
-        number of finished steps, number of all steps) to show the progress. A unit has no
-        bitstream.
+        number of finished steps, number of all steps) to show the progress. The files include a
+        bitstream if the design is a machine, but not if it is a single unit.
 
-        If a machine does not reach its clock frequency, the build is repeated with 99 % of the
-        reached frequency as ``mhz``. Raises :class:`RunError` if the third attempt fails too.
+        If a machine does not reach its clock frequency, the build is repeated with a lower wanted
+        frequency, 99 % of the reached frequency. Raises :class:`RunError` if the third attempt
+        fails too.
         """
         began, wanted, board, alone = time.monotonic(), self.wanted, self.board, self.unit
         top, stem = (TOP, "board") if alone is None else (HARNESS, HARNESS)

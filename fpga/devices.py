@@ -42,15 +42,16 @@ class Family:
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
-    """A device: its family, its resources, and the options that select it in nextpnr.
+    """An FPGA device: its family, its resources, and the options that select it in nextpnr.
 
     ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
     placement options for the device.
 
-    ``celosia.fpga.sites`` places the cells of an array by three fields; if they are empty, nextpnr
-    places these cells. ``multiplier_rows`` has the indices of the rows with blocks of four
-    multipliers, ``ram_rows`` the indices of the rows with blocks of four block RAMs. ``blocks`` has
-    the indices of the columns in which these blocks begin.
+    Three fields give the positions of multipliers and block RAMs in the device's grid of rows and
+    columns. ``multiplier_rows`` has the indices of the rows with blocks of four multipliers,
+    ``ram_rows`` the indices of the rows with blocks of four block RAMs. ``blocks`` has the indices
+    of the columns in which these blocks begin. From the positions, :mod:`celosia.fpga.sites` places
+    the multipliers and memories of a machine's array. If the fields are empty, nextpnr does this.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
     stands for Yosys's default. On a large device the default is less than a fifth of the real

@@ -36,12 +36,13 @@ class Hierarchy:
 
         ``variants`` maps a module's name to (number of instances that use the variant, Verilog of
         the variant). The first instances in the design use the variant. A variant has the same
-        ports as the module, and the module's name with ``_tables`` appended.
+        ports as the module. In the result, its name is the module's name with ``_tables`` appended.
 
-        A module that contains changed instances is duplicated; the names of duplicates end in
-        ``_tables``, ``_tables_2`` and so on. Instances of the module share one duplicate if they
-        contain equal numbers of each variant. An instance without variants uses the original
-        module. The top module is changed without a duplicate.
+        If an instance that uses a variant is inside another module, this outer module is
+        duplicated, because other instances of it may not contain variants. The names of duplicates
+        end in ``_tables``, ``_tables_2`` and so on. Instances of the outer module share one
+        duplicate if they contain equal numbers of each variant. An instance without variants uses
+        the original module. The top module is changed without a duplicate.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -32,11 +32,11 @@ def memory_needs(
 ) -> Memory | None:
     """Return a memory's needs: its number of block RAMs, and its number of LUTs without block RAM.
 
-    The memory has the name ``name`` and ``size`` words of ``width`` bits. The result is None for a
-    memory of at most 16 words, which never uses block RAM. ``parts`` is the number of parts of a
-    word that have separate write enables; it is 0 for a memory that is never written. More parts
-    can need more block RAMs. ``shapes`` are the pairs (width in bits, depth in words) that a block
-    RAM can have.
+    The memory has ``size`` words of ``width`` bits; ``name`` is its name in the result. The result
+    is None for a memory of at most 16 words, which never uses block RAM. ``parts`` is the number of
+    parts of a word that have separate write enables; it is 0 for a memory that is never written.
+    More parts can need more block RAMs. ``shapes`` are the pairs (width in bits, depth in words)
+    that a block RAM can have.
 
     Without block RAM, a memory that is never written needs one LUT for each 16 words of one bit.
     Other memories need two LUTs for each 16 words of one bit: one and a half for the bits, and half
@@ -109,11 +109,11 @@ def share_block_rams(flat: str, device: Device) -> str:
 
 
 def table_style(parts: int) -> str:
-    """Return the value of the attribute ``ram_style`` with which Yosys makes a memory of LUTs.
+    """Return the value of Yosys's attribute ``ram_style`` for a memory that is built from LUTs.
 
-    The result is ``distributed`` (LUTs as RAM) or ``logic`` (a constant table of LUTs). ``parts``
-    is the number of separately written parts of a word. If it is 0, the memory is never written,
-    and the result is ``logic``.
+    ``parts`` is the number of parts of a word that have separate write enables. If ``parts`` is
+    above 0, the result is ``distributed`` (LUTs as RAM). If it is 0, the memory is never written,
+    and the result is ``logic`` (a constant table of LUTs).
     """
     return "distributed" if parts else "logic"
 

@@ -88,8 +88,9 @@ def _control(
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
     """Merge the registers at the outputs of memory cells into the cells; change ``module`` itself.
 
-    ``cells`` maps the name of a memory cell to the controls of the registers at its outputs.
-    ``names`` maps the type of a memory cell to the type of its replacement with output registers.
+    ``module`` is read from Yosys's JSON netlist. ``cells`` maps the name of a memory cell to the
+    enable and the reset of the registers at its outputs. ``names`` maps the type of a memory cell
+    to the type of its replacement with output registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

@@ -101,13 +101,15 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return the Verilog of a :class:`Multiplier` module whose product is computed by LUTs.
 
-    ``text`` is the Verilog of the module ``name``. The result also has a second module, which
-    computes the product. For ``ecp5``, the second module instantiates the module of
-    ``celosia.fpga.table_product.ROWS``; the caller must add this Verilog to the design.
+    ``text`` is the Verilog of the module ``name``, whose operands have ``a_width`` and ``b_width``
+    bits. In the result, the module instantiates a second module, which computes the product and is
+    part of the result. The second module depends on the FPGA family ``family``:
 
-    For other families, the product is a sum with one term for each bit of the narrower operand. The
-    term is the shifted wider operand if the bit is 1, and 0 if the bit is 0. The sign bit's term is
-    subtracted.
+    - For ``ecp5``, it instantiates a third module, whose Verilog is the constant
+      ``celosia.fpga.table_product.ROWS``. The caller must add this constant to the design.
+    - For other families, the product is a sum with one term for each bit of the narrower operand.
+      The term is the shifted wider operand if the bit is 1, and 0 if the bit is 0. The sign bit's
+      term is subtracted.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

@@ -69,15 +69,17 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return a design's Verilog for runs of Yosys outside this project's build.
 
-    ``verilog`` is the design. Yosys's command for the family, such as ``synth_ecp5``, makes a
-    circuit from the result. This circuit has as many multipliers and RAMs as this project's build.
+    ``verilog`` is the design, and ``family`` the FPGA family. The user runs Yosys's command for the
+    family, such as ``synth_ecp5``, on the result. The circuit then has as many multipliers and RAMs
+    as in this project's build.
 
     For ``ecp5``, the result instantiates multipliers, and block RAMs with output registers. For
     ``ice40``, it instantiates SB_MAC16 for pairs of products, and SB_SPRAM256KA for large memories.
     For ``gowin``, memories have no initial contents, and Yosys infers the multipliers.
 
-    If ``device`` has too few multipliers or block RAMs, LUTs replace the missing ones
-    (:mod:`celosia.fpga.part`). If ``device`` is None, their number is not limited.
+    If ``device`` has fewer multipliers or block RAMs than the design needs, the others are made of
+    LUTs (:mod:`celosia.fpga.part`). If ``device`` is None, the design may use any number of
+    multipliers and block RAMs.
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -247,8 +249,9 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
     """Return a dictionary from each of ``RESOURCES`` to the amount that a netlist uses.
 
-    ``cells`` maps each cell type of the netlist to the number of its cells. ``family.cells`` has
-    the amount of a resource that one cell uses. Each sum is rounded up.
+    ``cells`` maps each cell type of the netlist to the number of its cells. ``family`` is the
+    device family of the netlist; its field ``cells`` has the amount of each resource that one cell
+    uses. An amount in the result is the sum over all cells, rounded up to an integer.
     """
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))

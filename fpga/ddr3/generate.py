@@ -77,9 +77,11 @@ def timed_module(module):
 
 
 def main(folder: Path) -> None:
-    """Write ``core.v`` and ``made.json`` for the core that ``core.json`` describes.
+    """Generate the DDR3 controller (LiteDRAM's core) that the file ``core.json`` describes.
 
-    All three files are in ``folder``.
+    ``folder`` contains ``core.json``, and gets two files: ``core.v``, the controller's Verilog, and
+    ``made.json``, which has register addresses, the chip's initialization sequence, DFI phases and
+    clock frequencies.
     """
     wanted = json.loads((folder / "core.json").read_text(encoding="utf-8"))
     config = wanted["config"]

@@ -19,9 +19,9 @@ _WRONG = 0b00100100  # bits that a lane turns otherwise
 
 
 class ModelClock(LiteXModule):
-    """The clock domain of the simulated core; the core's ports ``clk`` and ``rst`` drive it.
+    """The clock domain of LiteDRAM's core in a simulation; the core's clock and reset are inputs.
 
-    The core on a board makes its clock with a PLL instead.
+    The inputs are ``clk`` and ``rst``. On a board, a PLL in the core makes the clock instead.
     """
 
     def __init__(self, platform, config):
@@ -43,10 +43,11 @@ class ModelPhy(Module, AutoCSR):
 
     @classmethod
     def of(cls, real, config, watched):
-        """Return a subclass of this class, which LiteDRAM uses instead of the PHY class ``real``.
+        """Return a subclass of this class with the constructor arguments of the PHY class ``real``.
 
-        ``config`` is the generator's configuration. If ``watched`` is true, the model prints a line
-        for each timing violation of the chip; otherwise it prints nothing.
+        For a simulation, LiteDRAM's generator uses the subclass in the place of ``real``, the PHY
+        of a board. ``config`` is the generator's configuration. If ``watched`` is true, the model
+        prints a line for each violation of the DDR3 chip's timing; otherwise it prints nothing.
         """
 
         class Made(cls):
