@@ -134,12 +134,18 @@ class Runs:
         return pc
 
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
-        """Run a random short program on accelerator and golden machine, and compare the results.
+        """Run a random short program, and compare the accelerator with the golden machine.
 
-        ``golden`` is the golden machine, by default a new one. :meth:`run` lists the compared
-        results. If the configuration has counters, VECTOR_READ must equal the number of scratchpad
-        lines that the program's PARAMS instructions read. The matrix, vector and load engines must
-        each have busy cycles without a stall.
+        ``golden`` is the golden machine (a model that executes programs without a clock), by
+        default a new one. :meth:`run` lists the compared results. If the configuration has
+        counters, three rules of the accelerator's counters are also checked:
+
+        - VECTOR_READ must equal the number of scratchpad lines that the program's PARAMS
+          instructions read.
+        - The matrix engine and the vector engine must each have at least one busy cycle that is not
+          a stall (a wait for a memory).
+        - The load engine must have at least ``LOADED * 3 // 4`` busy cycles that are not stalls.
+          LOADED is the number of words read from external memory.
 
         Return the accelerator's counters, a dictionary from name to value.
         """

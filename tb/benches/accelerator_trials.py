@@ -70,10 +70,12 @@ class Trials:
         ]
 
     async def run(self, count: int) -> None:
-        """Run the first ``count`` trials of :meth:`all`; nothing runs if ``count`` is 0.
+        """Run the first ``count`` trials of the list that :meth:`all` returns.
 
-        Before the first trial and after each trial, a random short program runs without
-        disturbance. Its results are compared with the golden machine's.
+        A trial is a method that disturbs a run of the accelerator, for example by an abort, and
+        checks the accelerator's reaction. Before the first trial and after each trial, the
+        accelerator runs a random short program that is not disturbed. The results of this program
+        are compared with the golden machine's. If ``count`` is 0, nothing runs.
         """
         if count:
             await self.runs.short()

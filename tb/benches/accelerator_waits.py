@@ -36,7 +36,14 @@ class LongTrials(Trials):
         self._ticks: list[int] = []
 
     def all(self) -> list[Callable[[], Awaitable[None]]]:
-        """Return the trials of :class:`Trials`, followed by the long trials if there are any."""
+        """Return all trials, in the order in which :meth:`run` calls them.
+
+        A trial is a method that disturbs a run of the accelerator and checks the accelerator's
+        reaction. The list has the trials of :class:`Trials`, followed by the long trials, in which
+        the accelerator or external memory waits for many cycles. There are no long trials if the
+        configuration has no watchdog, or if its field ``watchdog`` exceeds ``LONGEST_WATCHDOG``
+        cycles.
+        """
         if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
         silences = [self.silence] * len(CHANNELS)
@@ -83,12 +90,14 @@ class LongTrials(Trials):
     async def deadlock(self) -> None:
         """Run a command that waits forever; the watchdog must report the error DEADLOCK.
 
-        The command waits for a dependency token that no engine sends.
+        The command is the last one of a random short program, and waits for a dependency token that
+        no engine sends. STATUS must report the error at least ``watchdog`` and at most ``2 *
+        watchdog + SLACK + shortest`` cycles after the start of the run:
 
-        STATUS must report the error at least ``watchdog`` and at most ``2 * watchdog + SLACK +
-        shortest`` cycles after the start of the run. ``watchdog`` is a field of the configuration
-        (cycles). ``SLACK`` is a margin (cycles), and ``shortest`` is the number of cycles of the
-        fastest short run.
+        - ``watchdog`` is a field of the configuration (cycles).
+        - ``shortest`` is the number of cycles of the fastest run of a short program so far. The
+          commands before the last one need about this time.
+        - ``SLACK`` is a margin (cycles) for a longer program and a late report.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
@@ -103,12 +112,14 @@ class LongTrials(Trials):
         """Stop one channel of external memory; the watchdog must report the error SILENCE.
 
         The first call stops the first channel in ``CHANNELS``, and each later call stops the next
-        channel.
+        channel. The channel stops when the run of a random short program begins. STATUS must report
+        the error at least ``watchdog`` and at most ``2 * watchdog + SLACK + shortest`` cycles
+        later:
 
-        STATUS must report the error at least ``watchdog`` and at most ``2 * watchdog + SLACK +
-        shortest`` cycles after the channel stops. ``watchdog`` is a field of the configuration
-        (cycles). ``SLACK`` is a margin (cycles), and ``shortest`` is the number of cycles of the
-        fastest short run.
+        - ``watchdog`` is a field of the configuration (cycles).
+        - ``shortest`` is the number of cycles of the fastest run of a short program so far. A
+          program may need the channel only near its end.
+        - ``SLACK`` is a margin (cycles) for a longer program and a late report.
 
         In about half of the calls, the host requests a new run while the channel is stopped. The
         watchdog must then report SILENCE again.

@@ -18,14 +18,15 @@ _PAYLOADS = {"aw": _ADDRESS, "w": ("data", "strb", "last"), "ar": _ADDRESS}
 
 
 class AxiMemory:
-    """cocotbext-axi's ``AxiRam`` at the bridge's AXI4 ports, and a monitor of the bus.
+    """A memory on an AXI4 bus: cocotbext-axi's ``AxiRam``, and a monitor that checks the bus rules.
 
-    ``bytes`` is the content of the RAM; bus addresses are taken modulo the RAM's size. In each
-    cycle each channel pauses with probability ``stall``. Accesses at or above the address
-    ``broken`` are answered with errors; if ``broken`` is None, there are no errors. A bench
-    may change ``broken`` during a test if the initial value of ``broken`` is not None.
+    The memory is connected to the AXI4 ports of the circuit under test, whose names begin with
+    ``m_axi``. ``bytes`` is the content of the memory; bus addresses are taken modulo the memory's
+    size. In each cycle each channel pauses with probability ``stall``. The memory answers accesses
+    at or above the address ``broken`` with errors; if ``broken`` is None, there are no errors. A
+    bench may change ``broken`` during a test if the initial value of ``broken`` is not None.
 
-    The bench calls :meth:`sample` at each falling edge.
+    The bench calls :meth:`sample` at each falling edge of the clock.
     """
 
     def __init__(

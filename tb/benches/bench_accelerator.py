@@ -1,9 +1,12 @@
 """Bench of the whole accelerator: compares its runs with the golden machine, also after errors.
 
-Parameters: ``config``, every field of the configuration; ``programs``, the number of random
-programs; ``steps``, the number of instructions in each program; ``stall``, the probability in each
-cycle that a channel of external memory pauses; ``latency``, the largest latency of external memory
-(cycles).
+The parameters of the bench:
+
+- ``config``: a dictionary with the values of all fields of the accelerator's configuration;
+- ``programs``: the number of random programs;
+- ``steps``: the number of instructions in each program;
+- ``stall``: the probability in each cycle that a channel of external memory pauses;
+- ``latency``: the largest latency of external memory (cycles).
 
 Optional parameters:
 
@@ -12,13 +15,14 @@ Optional parameters:
 - ``trials``: the number of trials (default 0; none run if ``bus`` is given). Each trial is a method
   of ``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run. After each trial, an
   undisturbed run is checked.
-- ``happens``: if true (default false), each event with a counter in ``HAPPENS`` must occur in at
-  least one run.
+- ``happens``: if true (default false), each of the accelerator's counters that the list ``HAPPENS``
+  names must be greater than 0 after at least one run.
 
-After each run, external memory and the counters are compared with the golden machine. If the
-configuration has ``trace``, the vector engine's writes to the scratchpad are compared, too, and the
-counters are compared with the trace port's events. If the machine is too small for the programs of
-``celosia.tb.machine.short_programs``, only random programs run.
+After each run, external memory and the accelerator's counters are compared with the golden machine.
+If the configuration has ``trace`` (a trace port), the vector engine's writes to the scratchpad are
+compared, too, and the counters are compared with the trace port's events. If the accelerator's
+memories are too small for the programs of ``celosia.tb.machine.short_programs``, only random
+programs run.
 """
 
 from typing import Any

@@ -34,7 +34,11 @@ SPELL = 50
 
 
 class Rows:
-    """Driver of the accumulator memory, with the expected rows and the expected answers."""
+    """Driver of the accumulator memory's ports, and a model that predicts the memory's answers.
+
+    The memory adds values to rows, and drains rows on request: it outputs a row's sums and sets the
+    row to zero. In each cycle, the outputs of the drain port are compared with the model's.
+    """
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, rate: float):
         self.dut, self.config, self.random, self.rate = dut, config, random, rate
@@ -74,10 +78,13 @@ class Rows:
         self._acc[rows] = 0
 
     async def use(self, rows: list[int]) -> None:
-        """Run a cycle that may add random values to one of ``rows``, and may drain one of ``rows``.
+        """Run one clock cycle with a random addition to a row, and a random drain of a row.
 
-        The addition and the drain each have the probability ``rate``. A drained row is compared
-        with the expected row.
+        Draining a row outputs the row's sums and sets the row to zero. ``rows`` lists the addresses
+        of the rows to choose from. The bench tries an addition of random values with the
+        probability ``rate``, and a drain with the same probability. It leaves out an addition or a
+        drain that the memory's rules forbid in this cycle. The sums of a drained row are compared
+        with the expected sums.
         """
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None

@@ -2,7 +2,7 @@
 
 The parameters of the bench:
 
-- ``config``: every field of the configuration;
+- ``config``: a dictionary with the values of all fields of the machine's configuration;
 - ``model``: the memory's name in ``MODELS`` of ``celosia.tb.benches.slow_memory``;
 - ``bursts``: the number of read bursts and of write bursts;
 - ``stall``: the probability in each cycle that a channel pauses, on either side of the bridge.
@@ -147,12 +147,15 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
-    """Check that the bridge reports all bus errors, and that words read without errors are right.
+    """Assert that the bridge reports all bus errors, and that words read without errors are right.
 
-    ``reads`` and ``writes`` are the bursts that the bench requested. The bus memory must have
-    answered some reads and all writes with errors. ``answers`` are the words that the bridge
-    returned for ``reads``. An AXI4 bridge may report a read error and a write error of the same
-    cycle as one error.
+    ``around`` is the test environment with the bus memory, in which the bursts have run. ``reads``
+    and ``writes`` are these bursts, and ``answers`` are the words that the bridge returned for
+    ``reads``. The memory answers accesses at or above the address ``around.broken`` with errors.
+    The function also asserts that some words of ``reads`` and all bursts of ``writes`` are in this
+    part of the memory.
+
+    An AXI4 bridge may report a read error and a write error of the same cycle as one error.
     """
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]
@@ -197,7 +200,7 @@ if not {"broken", "limit"} & parameters().keys():
 
     @cocotb.test()
     async def words_come_more_slowly_than_the_bus_takes_them(dut: Any) -> None:
-        """A bridge that begins a burst of an odd length too early has no word for it."""
+        """Bursts of 5 words are exact, too, if the bench offers words more slowly than the bus."""
         await _run(dut, parameters() | {"stall": 0.0, "writer_stall": SLOW, "words": 5})
 
 

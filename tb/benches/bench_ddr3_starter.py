@@ -53,11 +53,15 @@ def _accesses(
 
 @cocotb.test(timeout_time=_LIMIT * len(_CASES) * PERIOD_NS, timeout_unit="ns")
 async def chips_are_started(dut: Any) -> None:
-    """The circuit accesses the registers in the expected order, and sets the right read delays.
+    """The circuit starts a DDR3 chip, and sets the right read delay for each byte lane.
 
-    The circuit waits the expected time between two accesses. For each byte lane it sets the bit
-    slip that has the most working read delays, and the middle one of these delays. At the end
-    ``failed`` is 1 if a lane is bad, otherwise 0.
+    The circuit must access the registers of the DDR3 controller in the expected order, and wait the
+    expected time between two accesses. It tests all pairs of a bit slip and a read delay for each
+    byte lane. For each lane it must select the bit slip at which the lane reads the right data with
+    the most delays. Of these delays it must select the middle one.
+
+    In some test cases a lane of the model is bad. Then the output ``failed`` must be 1 at the end,
+    otherwise 0.
     """
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))

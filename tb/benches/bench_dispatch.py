@@ -32,13 +32,12 @@ PHASE = 12
 class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
-    ``speeds`` lists the most cycles of a command: ``speeds[0]`` holds for the first ``PHASE``
-    commands, ``speeds[1]`` for the next ``PHASE`` commands, and so on. After its last entry the
-    list starts again. ``due`` lists the commands that the engine must receive, in order.
+    When a command is offered, the model draws the number of cycles until its completion, at least
+    1. The largest number for command n (from 1 on) is ``speeds[n // PHASE % len(speeds)]``. ``due``
+    lists the commands that the engine must receive, in order.
 
     If ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which
-    it completes the command. Otherwise it accepts a command before it executes the command,
-    whenever it is idle.
+    it completes the command. Otherwise the engine accepts a command whenever it is idle.
     """
 
     def __init__(
@@ -83,7 +82,8 @@ class EngineModel:
         """Read the engine's ports, and return a pair of booleans.
 
         The first is true if the engine accepts a command in this cycle, the second is true if it
-        completes a command. A new command is compared with the next command in ``due``.
+        completes a command. A new command must equal the next one in ``due``, the list of expected
+        commands.
         """
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))

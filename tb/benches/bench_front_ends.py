@@ -2,8 +2,9 @@
 
 A front end executes the first part of a MAP, SOFTMAX or NORM command. It computes numbers from the
 command's input elements and outputs them on the stream ``o`` to the vector engine's back end.
-Parameters: ``config``, every field of the configuration; ``commands``, the number of commands;
-``stall``, the probability of a stall on each stream in each cycle.
+Parameters: ``config``, a dictionary with the values of all fields of the machine's configuration;
+``commands``, the number of commands; ``stall``, the probability of a stall on each stream in each
+cycle.
 """
 
 from typing import Any
@@ -47,7 +48,10 @@ def shifted(factor: dict[str, int]) -> tuple[int, int]:
 
 
 class Fronts:
-    """Driver of the vector engine's front ends, which runs one command after another."""
+    """Driver of the vector engine's front ends, which runs one command after another.
+
+    A front end is a circuit that executes the first part of a MAP, SOFTMAX or NORM command.
+    """
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, stall: float):
         self.dut, self.config, self.random = dut, config, random
@@ -188,7 +192,15 @@ class Fronts:
 
 @cocotb.test()
 async def values_sums_and_factors_are_exact(dut: Any) -> None:
-    """Values, sums and row factors (which normalize rows) equal those of the golden models."""
+    """The outputs of the vector engine's front ends equal the results of the golden models.
+
+    A front end executes the first part of a MAP, SOFTMAX or NORM command. The compared outputs are:
+
+    - the values of all three commands on the stream ``o``;
+    - the rows that a NORM normalizes, on the stream ``o_sum``: the sums of two input rows, or the
+      rows of its only input;
+    - row factors, the numbers by which a later command scales rows.
+    """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut, rng())

@@ -3,8 +3,9 @@
 A row factor is the number by which a later command scales a row. The unit outputs each row factor
 with the index at which it is stored.
 
-Parameters: ``config``, every field of the configuration, whose ``row_factors`` is a power of two;
-``commands``, the number of commands.
+Parameters: ``config``, a dictionary with the values of all fields of the machine's configuration;
+``commands``, the number of commands. The configuration's field ``row_factors`` (the number of row
+factors that the machine stores) must be a power of two.
 """
 
 from collections import deque
@@ -23,10 +24,15 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
-    """The unit outputs each row factor with the storage index of its row.
+    """The unit under test outputs each row factor with the index at which the machine stores it.
 
-    The output ``norms`` is 1 while the unit waits for factors of a NORM, and ``softmaxes`` is 1
-    while it waits for factors of a SOFTMAX.
+    A row factor is the number by which a later command scales a row. The unit receives the row
+    factors of NORM and SOFTMAX commands. The index of a command's first row is part of the
+    command's operand ``params``. Each further row has the next index, modulo the configuration's
+    ``row_factors``.
+
+    The output ``norms`` must be 1 while the unit waits for row factors of a NORM. The output
+    ``softmaxes`` must be 1 while it waits for row factors of a SOFTMAX.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
@@ -75,16 +81,17 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """The output ``softmaxes`` stays 1 until the unit has received all row factors of a softmax.
+    """The output ``softmaxes`` is 1 until the unit under test has all row factors of a SOFTMAX.
 
-    The test runs softmaxes of 1, 2, 4, 8 and more rows, up to the largest power of two that fits
-    the operand ``m`` (number of rows). ``row_factors`` is the number of factors that the machine
-    stores.
+    A SOFTMAX has one row factor (the number by which a later command scales the row) for each row.
+    The test runs SOFTMAX commands of 1, 2, 4, 8 and more rows, up to the largest power of two that
+    fits the operand ``m`` (number of rows). ``row_factors`` is the number of row factors that the
+    machine stores.
 
-    - If the softmax has at most ``2 * row_factors`` rows, the bench sends a factor for each row.
+    - If the command has at most ``2 * row_factors`` rows, the bench sends a factor for each row.
       After the last factor ``softmaxes`` must be 0.
-    - If it has more rows, the bench sends only the first ``2 * row_factors`` factors. After these
-      ``softmaxes`` must still be 1.
+    - If it has more rows, the bench sends only the first ``2 * row_factors`` factors. Since further
+      factors are missing, ``softmaxes`` must still be 1.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

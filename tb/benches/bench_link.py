@@ -116,8 +116,12 @@ class Line:
 def places(command: int, config: Config, identity: Identity) -> int:
     """Return the number of addresses that a command of the host link can use.
 
-    The addresses are those of the words of HELLO's answer, of registers, of program words, or of
-    bytes of external memory. An unknown command counts as a command on external memory.
+    The command determines the kind of data at an address:
+
+    - HELLO: a word of the link's answer;
+    - READ_REGISTERS and WRITE_REGISTERS: a register;
+    - LOAD_PROGRAM and START: a word of program memory;
+    - commands on external memory, and unknown commands: a byte of external memory.
     """
     return {
         Command.HELLO: 5,

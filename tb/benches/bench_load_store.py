@@ -149,10 +149,11 @@ class Machine:
         self.next_word = self.cycle + self.timing.interval
 
     def take_request(self) -> list[int]:
-        """Return a list of the word addresses of the burst that the engine requests in this cycle.
+        """Return the byte addresses of the memory words that the engine requests in this cycle.
 
-        If the engine requests no burst, the list is empty. Assert that the burst is aligned, is
-        within memory and does not cross a burst boundary.
+        The engine requests a burst of consecutive words. If it requests none, the list is empty.
+        The method asserts that the burst begins at a multiple of a word's bytes, is within memory,
+        and does not cross a multiple of ``BURST_BOUNDARY`` bytes.
         """
         if not self.fires("memory__request"):
             return []
@@ -194,11 +195,16 @@ class Machine:
 def load_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions (drive, react) that model the memories of a load engine.
+    """Return two functions, (drive, react), that model the memories beside a load engine.
+
+    :meth:`Machine.step` calls both in each cycle. ``drive`` offers the next word of external memory
+    to the engine, and accepts or delays a write to the scratchpad. ``react`` checks the engine's
+    outputs, and executes the engine's write to the scratchpad.
 
     ``expected`` is a queue of pairs (scratchpad address, bytes): the writes that the engine must
-    make, in order. ``react`` removes each write that the engine has made. ``ends`` is a list with
-    one entry for each command: the number of writes of this command and of all earlier commands.
+    make, in order. ``react`` removes each write that the engine has made. ``ends`` has a number for
+    each command: the writes of this command and of all earlier commands. At least this number of
+    writes must be made when the engine reports the command's end.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -249,11 +255,16 @@ def load_side(
 def store_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return the functions (drive, react) that model the memories of a store engine.
+    """Return two functions, (drive, react), that model the memories beside a store engine.
+
+    :meth:`Machine.step` calls both in each cycle. ``drive`` outputs the scratchpad's data that the
+    engine has requested, accepts or delays requests and words, and reports written bursts.
+    ``react`` checks the engine's outputs, and writes the engine's words to external memory.
 
     ``expected`` is a queue of pairs (address in external memory, bytes): the writes that the engine
-    must make, in order. ``react`` removes each write that the engine has made. ``ends`` is a list
-    with one entry for each command: the number of writes up to the end of this command.
+    must make, in order. ``react`` removes each write that the engine has made. ``ends`` has a
+    number for each command: the writes of this command and of all earlier commands. At least this
+    number of writes must be reported as written when the engine reports the command's end.
     """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()

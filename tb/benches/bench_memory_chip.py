@@ -3,8 +3,8 @@
 The model is connected to the controller's pins. It checks the chip's timing rules, and fails if the
 controller violates one.
 
-Parameters: ``device``, the kind of chip (``sdram`` or ``psram``); ``config``, every field of the
-configuration.
+Parameters: ``device``, the kind of chip (``sdram`` or ``psram``); ``config``, a dictionary with the
+values of all fields of the configuration of a machine that uses the controller.
 """
 
 from collections import deque

@@ -22,8 +22,9 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    The command's opcode is ``opcode``, or differs from ``opcode`` in one bit. Two of three commands
-    have the flag ``followed``: the next command may overlap with this command.
+    The command's opcode is ``opcode`` or, with probability 1/2, differs from ``opcode`` in one
+    random bit. With probability 2/3 the command has the flag ``followed``: then the next command
+    may overlap with this command. All other fields are random.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -37,7 +38,7 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
 
 
 def word(fields: dict[str, int]) -> int:
-    """Return a command as an integer, in the bit layout of the port ``i``.
+    """Return a command as an integer, in the bit layout of the input ``i`` of the unit under test.
 
     ``fields`` is a dictionary from the name of each field of the command to its value.
     """

@@ -1,7 +1,8 @@
 """Bench of power-on: the circuit must run or refuse flash images as the golden model does.
 
-At power-on the circuit reads an image from the flash and checks it. If the image is valid, the
-circuit sends the image's requests to the host link, and its text to the serial line.
+A flash image contains texts, and requests to the host link that load and run programs. At power-on
+the circuit reads the image from the flash and checks it. If the image is valid, the circuit sends
+the requests to the host link, and the texts to the serial line.
 """
 
 from typing import Any

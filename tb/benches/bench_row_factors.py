@@ -23,13 +23,15 @@ from celosia.tb.machine.packing import unpack
 
 
 class Factors:
-    """Monitor of the row factors that the unit outputs.
+    """Monitor that records the row factors which the unit under test outputs, and when.
 
-    ``factors`` is a list of pairs (cycle, factor) in order of output; a factor is a dictionary from
-    field to value. ``ends`` is a list with an entry for each row: the cycle in which the unit
-    outputs the row's last beat. Cycles are counted from the start of the monitor. ``together`` is
-    true if, so far, the streams ``o`` and ``o_sum`` have always transferred their beats in the same
-    cycles.
+    A row factor is the number by which the RMS norm scales a row. ``factors`` is a list of pairs
+    (cycle, factor) in order of output; a factor is a dictionary from field to value. ``ends`` is a
+    list with an entry for each row: the cycle in which the unit outputs the row's last beat. Cycles
+    are counted from the start of the monitor.
+
+    The unit outputs each row on two streams, ``o`` and ``o_sum``. ``together`` is true if, so far,
+    both streams have always transferred their beats in the same cycles.
     """
 
     def __init__(self, dut: Any, lanes: int):

@@ -114,9 +114,11 @@ async def test_rows(dut):
 
 @cocotb.test()
 async def test_no_beat_waits(dut):
-    """If no stream stalls, the unit outputs a beat per cycle; rows have 1 or ``max_row`` elements.
+    """If no stream stalls, the softmax unit outputs a beat in every cycle after the first output.
 
-    A command of m rows with b beats each must take ``latency + 2 * (b - 1) + m * b`` cycles. If the
+    The test sends rows of 1 element, and then rows of ``max_row`` elements. From the first input
+    beat to the last output beat, m rows of b beats each must take ``latency + 2 * (b - 1) + m * b``
+    cycles: ``m * b`` cycles for the beats, and the other cycles before the first output. If the
     bench has no parameter ``latency``, nothing is tested.
     """
     settings, random = parameters(), rng()

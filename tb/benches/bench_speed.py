@@ -1,9 +1,9 @@
 """Bench of cocotb's speed: simulated cycles per second of one program on the accelerator.
 
-Parameters: ``config``, every field of the configuration (``trace`` must be true: the accelerator
-then has a trace port); ``steps``, the number of instructions of the random program; ``runs``, the
-number of runs; ``report``, the path of a JSON file. The bench writes the total ``cycles`` and
-``seconds`` of all runs to this file.
+Parameters: ``config``, a dictionary with the values of all fields of the accelerator's
+configuration (``trace`` must be true: the accelerator then has a trace port); ``steps``, the number
+of instructions of the random program; ``runs``, the number of runs; ``report``, the path of a JSON
+file. The bench writes the total ``cycles`` and ``seconds`` of all runs to this file.
 """
 
 import json
@@ -26,7 +26,11 @@ LATENCY = 8
 
 @cocotb.test()
 async def runs_are_timed(dut: Any) -> None:
-    """Each run of the program ends without an error."""
+    """Measure the cycles and seconds of all runs of one random program on the accelerator.
+
+    Each run must end without an error. The total cycles and seconds are written to the file
+    ``report``, a parameter of the bench.
+    """
     settings = parameters()
     config = Config.of(**settings["config"])
     memory = ExternalMemory(dut, config, rng(), 0.0, LATENCY)

@@ -1,12 +1,16 @@
 """Bench of ``SystolicArray`` and ``TreeArray`` with random activation vectors and weights.
 
-Vectors and lines of weights (rows or columns of a tile) often arrive in the first cycle that
-:class:`Schedule` allows.
+The parameters of the bench:
 
-Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
-``cycles``, the number of cycles; ``latency`` of the array (cycles); ``rate``, the probability that
-the bench sends a vector in a cycle. Independently, with the same probability, it sends a line of
-weights if the array allows one in this cycle.
+- ``config``: a dictionary with the configuration's fields that differ from the preset ``small``;
+- ``cycles``: the number of cycles in which the bench may send vectors and weights;
+- ``latency``: the expected number of cycles from an activation vector to its sums;
+- ``rate``: the probability in each cycle that the bench sends a vector. With the same probability,
+  but independently, it sends a line of weights (a row or column of a tile), if the array allows one
+  in this cycle.
+
+:class:`Schedule` describes the array's rules. The bench often sends a vector or a line in the first
+cycle that these rules allow.
 """
 
 from typing import Any
@@ -41,15 +45,16 @@ class Schedule:
     vector or line. An entry of ``sums`` has the expected sums of the cycle's vector, or None. An
     entry of ``zeros`` is the number of zero elements in the cycle's vector, or 0 without a vector.
 
-    A line is a row or a column of a tile of weights. A slot is storage in the array for one tile.
-    The schedule often uses the earliest cycle that the following rules allow:
+    A line is a row or a column of a tile of weights. A slot is storage in the array for one tile. A
+    tree array sums the products of a column with a tree of adders; a systolic array passes sums
+    from row to row. The schedule often uses the earliest cycle that the following rules allow:
 
-    - The first line of a tile may be sent one cycle after the last vector that uses the old tile in
-      the slot.
-    - If the lines of a tile are sent in consecutive cycles, a vector that uses the tile may be sent
-      one cycle after the first line. Otherwise the vector may be sent one cycle after the last
-      line.
-    - In a tree array, a line may be sent in any cycle in which no vector uses the line's slot.
+    - Systolic array: the first line of a tile may be sent one cycle after the last vector that uses
+      the old tile in the slot.
+    - Systolic array: if the lines of a tile are sent in consecutive cycles, a vector that uses the
+      tile may be sent one cycle after the first line. Otherwise the vector may be sent one cycle
+      after the last line.
+    - Tree array: a line may be sent in any cycle in which no vector uses the line's slot.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

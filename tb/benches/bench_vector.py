@@ -1,8 +1,8 @@
 """Bench of the vector engine, with NumPy arrays as models of scratchpad and accumulators.
 
-Parameters: ``config``, every field of the configuration; ``programs``, the number of random
-programs; ``steps``, the number of instructions in each; ``stall``, the probability that a memory
-does not accept a request in a cycle.
+Parameters: ``config``, a dictionary with the values of all fields of the machine's configuration;
+``programs``, the number of random programs; ``steps``, the number of instructions in each;
+``stall``, the probability that a memory does not accept a request in a cycle.
 """
 
 import contextlib

@@ -62,11 +62,12 @@ class Bench:
 
 
 def circuit_bench(module: str, component: Callable[[Config], Component], **values: Any) -> Bench:
-    """Return a :class:`Bench` for a circuit that is not in the table of units.
+    """Return a :class:`Bench` for a circuit that is not in ``UNITS``, the table of units.
 
-    ``module`` is the name of the bench's module in ``celosia.tb.benches``. The function
-    ``component`` returns the circuit for a configuration. The bench's parameter ``config`` contains
-    all fields of this configuration. ``values`` are further fields of :class:`Bench`.
+    ``module`` is the name of the bench's module in ``celosia.tb.benches``. The argument
+    ``component`` is a function from a configuration to the circuit for this configuration. The
+    bench gets a parameter ``config``, a dictionary with the values of all fields of the
+    configuration. ``values`` are values of further fields of :class:`Bench`.
     """
     path = f"celosia.tb.benches.{module}"
     return Bench(module=path, component=component, fields="config", **values)

@@ -41,12 +41,13 @@ def rng() -> np.random.Generator:
 async def start_clock(
     dut: Any, disturbed: np.random.Generator | None = None, *, still: Iterable[str] = ()
 ) -> None:
-    """Start ``clk``, hold ``rst`` for two cycles, and return just after a rising edge.
+    """Start ``clk``, hold ``rst`` at 1 for two cycles, and return just after a rising edge.
 
-    From the reset on, every input of the component is 0 until the bench drives this input. If the
-    generator ``disturbed`` is given, inputs are random for some cycles before the reset, to test
-    that the reset removes their effects. In these cycles, inputs named in ``still`` are 0, because
-    random values there would write a memory, which a reset does not clear.
+    ``dut`` is the circuit under test. From the reset on, every input is 0 until the bench drives
+    this input. ``disturbed`` is a generator of random numbers, or None. If it is given, the inputs
+    have random values for some cycles before the reset, to test that the reset removes their
+    effects. In these cycles, inputs named in ``still`` are 0, because random values there would
+    write a memory, which a reset does not clear.
 
     If coverage is measured, ``disturbed`` is ignored.
     """
@@ -87,10 +88,10 @@ def noise(rng: np.random.Generator, port: Any) -> int:
 
 
 class StreamDriver:
-    """Producer that sends payloads to the component's input stream ``name``.
+    """Producer that sends payloads to the input stream ``name`` of the circuit under test, ``dut``.
 
     Before a payload is offered, the driver pauses in each cycle with probability ``stall``. An
-    offered payload stays at the port until the component accepts it. Between two offers the port's
+    offered payload stays at the port until the circuit accepts it. Between two offers the port's
     payload is random, unless coverage is measured. Payloads may be negative; the port gets their
     low bits.
     """
@@ -124,10 +125,10 @@ class StreamDriver:
 
 
 class StreamMonitor:
-    """Consumer of payloads from the output stream ``name`` of the component.
+    """Consumer of payloads from the output stream ``name`` of the circuit under test, ``dut``.
 
     In each cycle ``ready`` is 0 with probability ``stall``. If ``stable`` is true, the monitor
-    raises :class:`AssertionError` when the component withdraws or changes an offered payload before
+    raises :class:`AssertionError` when the circuit withdraws or changes an offered payload before
     the payload was accepted.
     """
 
@@ -187,11 +188,11 @@ class StreamMonitor:
 
 
 class ByteMonitor:
-    """Consumer of the byte stream ``o`` of the component.
+    """Monitor of the output stream ``o`` of a circuit that receives bytes, such as a UART.
 
-    A payload of the stream has a byte in bits 0 to 7; its bit 8 is 1 if the stop bit was wrong.
-    ``bytes`` lists a pair for each byte received so far: the byte, and whether its stop bit was
-    wrong.
+    A payload of the stream has a byte in bits 0 to 7; its bit 8 is 1 if the byte's stop bit was
+    wrong. ``bytes`` lists a pair for each byte received so far: the byte, and whether its stop bit
+    was wrong.
     """
 
     def __init__(self, dut: Any):

@@ -25,7 +25,10 @@ POWERS = tuple(1 << bit for bit in range(3, 18))
 
 @dataclass
 class Work:
-    """Test case of the front ends: a random command, or SOFTMAX commands that overlap in time.
+    """Test case of the vector engine's front ends: a command, or overlapping SOFTMAX commands.
+
+    A front end executes the first part of a MAP, SOFTMAX or NORM command, and outputs a value for
+    each lane of each beat. The back end, the second part of the engine, is not tested here.
 
     - ``fields`` has a dictionary for each command, from field name to value. Fields that the
       dictionary lacks are random.
@@ -34,11 +37,12 @@ class Work:
       its first input.
     - ``expected`` lists the expected output beats of all commands, as pairs (values, ``keep``).
       ``values`` has a number for each lane, or None if the lane's output is not compared. ``keep``
-      is a mask with a bit for each lane. If the bit is 0, the back end writes the zero point in
-      place of the lane's result.
+      is a mask with a bit for each lane. If the bit is 0, the lane's value is not used: the back
+      end will write the zero point of the output.
     - ``sums`` lists the expected beats of the output stream ``o_sum``; a beat is a list of sums.
-    - ``factors`` lists the expected row factors, as triples (index, mantissa, right shift). The
-      index is the address at which a SOFTMAX stores the factor, or None for a NORM.
+    - ``factors`` lists the expected row factors (numbers by which a later command scales rows), as
+      triples (index, mantissa, right shift). The index is the address at which a SOFTMAX stores the
+      factor, or None for a NORM.
     """
 
     opcode: str

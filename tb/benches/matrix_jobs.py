@@ -82,13 +82,13 @@ class Jobs:
         slot: int = 0,
         line: int = 0,
     ) -> None:
-        """Append a command of the given opcode and sizes, and update the expected contents.
+        """Append a MATMUL or PRELOAD command, and compute the accumulators' contents after it.
 
         ``opcode`` is MATMUL or PRELOAD. Addresses, strides and zero points are random. ``m``, ``k``
         and ``n`` are the sizes of the operands, A [m, k] and B [k, n]. ``flags`` are the names of
-        the flags that are set. ``slot`` is the first weight slot (storage for a tile) that the
-        command uses. A PRELOAD with the flag ``append`` writes only some lines (rows or columns) of
-        the tiles in slots, from ``line`` on.
+        the flags that are set. ``slot`` is the first weight slot (storage for a tile in the array)
+        that the command uses. A PRELOAD with the flag ``append`` writes only some lines (rows or
+        columns) of the tiles in slots, from ``line`` on.
         """
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
@@ -259,12 +259,15 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append PRELOADs that add lines to weights in slots, and MATMULs that use these weights.
+        """Append PRELOADs that write some lines of weights in slots, and MATMULs that use them.
 
-        A slot stores one tile of weights in the array, and a line is a row or column of a tile.
-        ``transpose`` is true if the first PRELOAD transposes its weights. If the array can
-        transpose weights (configuration field ``b_transpose``), each later PRELOAD transposes its
-        weights or not, at random. Otherwise no PRELOAD transposes its weights.
+        A slot stores one tile of weights in the array, and a line is a row or column of a tile. The
+        PRELOADs have the flag ``append``, so that they leave the other lines of the tiles
+        unchanged.
+
+        ``transpose`` is true if the first PRELOAD transposes its weights. It must be false if the
+        array cannot transpose weights (configuration field ``b_transpose``). If the array can, each
+        later PRELOAD transposes its weights or not, at random.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS

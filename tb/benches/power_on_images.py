@@ -28,8 +28,8 @@ def images(random: np.random.Generator) -> Iterator[Image]:
     """Yield flash images for the test of power-on, as triples (image, status, answers).
 
     A flash image may contain requests, which a model of the host link answers. Requests may start
-    runs of the modelled machine; ``status`` is its register STATUS at the end of every run. Short
-    invalid images come before long images.
+    runs of the modelled machine. After each run, the machine's register STATUS has the value
+    ``status``. Short invalid images come before long images.
 
     ``answers`` is None, or a function that changes the model's answers. Its arguments are the
     request's number (from 0 on) and the model's answer. Its result is the answer that the circuit

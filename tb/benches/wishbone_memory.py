@@ -118,7 +118,10 @@ class WishboneMemory:
         dut.wbm_dat_i.value = int.from_bytes(word, "little")
 
     def sample(self) -> None:
-        """Check the rules; store the word of an acknowledged write. Call it at a falling edge."""
+        """Assert the rules of Wishbone in this cycle, and store the word of an acknowledged write.
+
+        Call this method at each falling edge of the clock.
+        """
         now, width = self._rules.sample(), self._config.mem_bytes
         moved = now["stb"] and (now["ack"] or now["err"])
         if now["stb"] and self._expected is None:

@@ -16,17 +16,20 @@ class Bus:
     """Model of two DDR3 byte lanes, and of the registers by which a circuit initializes them.
 
     For each lane, the circuit searches for a bit slip and a read delay at which the lane reads the
-    right data. To test a delay, the circuit reads two bursts. The final test checks the chosen bit
-    slip and delay once more.
+    right data. To test a delay, the circuit reads two bursts. After the search, a final test checks
+    the chosen bit slip and delay once more.
 
     ``windows`` has a dictionary for each lane: from bit slip to the range of delays at which the
     lane reads the right data. At a delay outside the range, one bit of one word is wrong, or the
     strobe of one burst is missing.
 
-    ``late``, ``wrong`` and ``silent`` are tuples of lane indices. In the final test, a lane in
-    ``late`` reads the right data at any delay, a lane in ``wrong`` returns a wrong byte, and a lane
-    in ``silent`` returns no strobe. The circuit must reject a lane in ``late`` for which the search
-    found no delay, although the final test succeeds.
+    ``late``, ``wrong`` and ``silent`` are tuples of the indices of lanes that behave differently in
+    the final test:
+
+    - A lane in ``late`` reads the right data at any delay. If the search found no delay for this
+      lane, the circuit must still reject it.
+    - A lane in ``wrong`` returns a wrong byte.
+    - A lane in ``silent`` returns no strobe.
     """
 
     def __init__(
@@ -47,10 +50,11 @@ class Bus:
 
     @property
     def last(self) -> bool:
-        """True after the circuit has tested each of the 8 delays at each of the 4 bit slips.
+        """True if the search for bit slips and read delays is over, and the final test has begun.
 
-        The circuit has then chosen a delay and a bit slip for each lane, and tests the memory with
-        them once more.
+        In the search, the circuit under test tests each of 8 read delays at each of 4 bit slips.
+        Then it selects a bit slip and a delay for each byte lane, and tests the lanes with them
+        once more.
         """
         return self.seen >= 2 * 8 * 4
 

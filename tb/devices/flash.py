@@ -25,9 +25,8 @@ class FlashModes:
       data lines; 0 if it expects a command.
     - ``commands``: the number of data lines for commands.
     - ``dummy``: the number of clocks between address and data.
-
-    A reset copies ``four_at_power_on`` to ``four_bytes``, and sets the other fields to their
-    defaults.
+    - ``four_at_power_on``: the value that ``four_bytes`` has after a reset of the chip. A reset
+      does not change this setting, and sets all other modes to their defaults.
     """
 
     asleep: bool = False
