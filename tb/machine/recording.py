@@ -74,18 +74,20 @@ class Recording:
 
 
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
-    """Return the recording of a run of ``cycles`` cycles, made from the events of the C++ harness.
+    """Return the recording of a run, made from the events that the simulation has reported.
 
+    The simulation's C++ harness reports the events. ``cycles`` is the number of cycles of the run.
     An event is a pair (cycle, code). The code has three fields: kind, index and value. The kinds
     are:
 
-    - A count of a window of ``window`` cycles. The value is the count, and the index selects the
-      count's name in ``SUMS``.
+    - A count of a window of ``window`` cycles: the cycles of one activity of the array, or the
+      words of external memory. The value is the count, and the index selects the count's name in
+      ``SUMS``. The following windows have the same count until the next such event.
     - A command word. The value contains the word and the number of its engine.
     - A command was offered to an engine, or an engine has completed a command. The index is the
       engine's number.
-    - An engine waits for tokens. The index is the engine's number, and the value is a mask of the
-      engines whose tokens are missing.
+    - A change of the tokens for which an engine's next command waits. The index is the engine's
+      number, and the value is a mask of the engines whose tokens are missing (0 if none).
 
     Raises :class:`RunError` if an engine's numbers of queued, offered and completed commands
     differ.

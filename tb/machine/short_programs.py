@@ -32,7 +32,7 @@ class ShortProgram:
 
 
 def has_room(config: Config) -> bool:
-    """Return whether a configuration's memories are large enough for every short program."""
+    """Return True if a machine with ``config`` can run every program of :func:`short_program`."""
     return (
         config.scratchpad.banks > 1
         and config.bank_bytes >= 1024

@@ -42,8 +42,9 @@ class ModelledDdr3:
 
     The function ``around(verilog, name)`` connects the memory to a board. Its arguments are the
     Verilog and the module name of the board's top level. Its result is Verilog with a new top level
-    ``top``, which contains the board and the memory. The simulation loads the initial content into
-    the Verilog arrays ``mem``, ``mem_1`` and so on, one per bank.
+    ``top``, which contains the board and the memory. The model must store the content of each bank
+    in a Verilog array ``mem``, ``mem_1`` and so on. If the simulation starts with a
+    given content of the memory, it writes this content to these arrays.
     """
 
     chip: Ddr3Chip
@@ -68,10 +69,11 @@ class Top(Protocol):
 
 
 def build_board(top: Top, ddr3: ModelledDdr3 | None = None) -> Path:
-    """Return the path of the program that simulates a board's top level.
+    """Build the program that simulates a board, and return the program's path.
 
-    The program is built if the cache lacks it. If ``ddr3`` is given, this memory model is connected
-    to the memory ports of ``top``.
+    ``top`` is the board's top level, a component. If the cache of builds contains the program, it
+    is not built again. ``ddr3`` is a model of a DDR3 memory, which is connected to the memory ports
+    of ``top``, or None.
 
     Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
     the build fails.

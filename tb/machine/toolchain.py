@@ -195,12 +195,13 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the library from the cache to the folder of a build; return the options for make.
+        """Copy Verilator's compiled library to a build's folder, and return options for ``make``.
 
-        If the cache lacks the library, nothing is copied. With the returned options, ``make``
-        compiles the C++ files that are not in the library. If the circuit's Verilog ``verilog`` is
-        short, they are compiled as one file, in half the processor time. If it is long, they are
-        compiled in parallel.
+        The library is copied from the cache; if the cache lacks it, nothing is copied. ``folder``
+        also contains the C++ files that Verilator has made from the circuit's Verilog. ``make``
+        with the returned options compiles these files. If the circuit's Verilog, ``verilog``, is
+        short, it compiles them as one file, in half the processor time. If ``verilog`` is long, it
+        compiles them in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -255,7 +256,7 @@ class Runtime:
         return cached(kind, digest(without_comments(verilog), *texts.values(), tools), build)
 
     def keep(self, folder: Path) -> None:
-        """Copy the library's files from a build's folder to the cache if the cache lacks them.
+        """Copy Verilator's compiled library from a build's folder to the cache, unless it is there.
 
         Then delete the build's intermediate files from ``folder``, also if nothing was copied.
         """

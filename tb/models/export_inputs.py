@@ -34,14 +34,20 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return a model's calibration inputs, inputs to export, and the names of its output columns.
 
-    The inputs to export are the first ``count`` inputs of ``files``, or at most ``COUNT`` inputs if
-    ``count`` is None. The column names are the labels of the model, if any.
+    ``files`` has the paths of files with inputs. The first of the following cases that is true
+    applies:
 
-    - If ``files`` names only calibration inputs, the first of these are the inputs to export.
-    - If ``files`` names no inputs, an encoder of the package is calibrated on training images of
-      digits. The inputs to export are test images, and the default column names are class numbers.
-    - If ``files`` names no inputs, sentences of the package are both the calibration inputs and the
-      inputs to export of any other model that reads text.
+    - If ``files`` has inputs, or requests random inputs, these are exported. The calibration inputs
+      are those of :func:`celosia.tb.models.run_inputs.read_inputs`.
+    - If ``files`` has calibration inputs, these are also exported.
+    - If the model is one of the package's encoders of digits, test images of digits are exported.
+      The calibration inputs are training images of digits.
+    - If the model is another model that reads text, sentences of the package are exported and are
+      also the calibration inputs.
+
+    In all cases, only the first ``count`` inputs are exported, or at most ``COUNT`` inputs if
+    ``count`` is None. The column names are the model's labels, if any. In the third case the
+    default names are class numbers.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

@@ -62,8 +62,8 @@ def text_flash_image(
     """Return a flash image with which a board's language model continues ``prompt`` at power-on.
 
     The model adds ``steps`` tokens, or fewer if the golden machine's text ends earlier. The board
-    has ``memory_bytes`` bytes of external memory, and its link accepts ``payload`` bytes in a
-    request.
+    has ``memory_bytes`` bytes of external memory. The image contains the requests that load and run
+    the model; the board's host link accepts at most ``payload`` bytes of data in a request.
 
     Raises :class:`InputError` if the prompt is too long, its tokens are unknown, or the model is an
     encoder-decoder.

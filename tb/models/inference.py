@@ -75,9 +75,12 @@ class Inferences:
         - ``utilization``: the number of useful products (those without padding) divided by (array
           elements * cycles).
         - ``where``: a dictionary from an activity of the array to its cycles (see
-          ``celosia.sim.report.where``); empty if the machine has no counters or no clock.
+          ``celosia.sim.report.where``).
         - ``engines``: a dictionary from an engine to a dictionary from the engine's activities to
-          cycles; empty if the machine has no counters or no clock.
+          cycles.
+
+        If the machine has no counters, or is the golden machine (a model without a clock),
+        ``where`` and ``engines`` are empty, and ``read_bytes`` is None.
 
         The following values are means per inference:
 
@@ -90,7 +93,8 @@ class Inferences:
 
         ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
         between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
-        that find these weights on the chip; it is empty if all inferences load the weights.
+        that use the weights and parameters of an earlier run. It is empty if all inferences load
+        them.
 
         If the attribute ``compiled`` is not an :class:`Artefact`, ``macs``, ``ideal_cycles``,
         ``utilization``, ``least_bytes`` and ``kept_bytes`` are None.
@@ -163,12 +167,14 @@ def run_inferences(
     window: int = 0,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Run a compiled model on inputs, on a new machine with a trace port, and return the results.
+    """Run a compiled model on inputs, on a new machine, and return outputs and measurements.
 
-    Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The first
-    run uses the first width, the second run the next one, and so on; after the last width the list
-    starts again. If ``window`` is not 0, each run is recorded, and a :class:`Recording` has counts
-    for each window of ``window`` cycles. On the golden machine nothing is recorded.
+    ``simulator`` is the name of the machine's simulator, or ``golden`` for the golden machine. The
+    results are compared as in :func:`infer`, which also describes ``timing`` and ``bits``.
+
+    If ``window`` is not 0, the result's list ``recordings`` has a :class:`Recording` of each run,
+    with counts for each window of ``window`` cycles. The golden machine has no clock; its runs are
+    not recorded.
 
     Raises :class:`InputError` if the simulator cannot run here.
     """
@@ -192,15 +198,19 @@ def infer(
 ) -> Inferences:
     """Run a compiled model on inputs, on a given machine, and return outputs and measurements.
 
-    ``timing`` is the timing of the machine's external memory, for predictions. Nested weights can
-    be read at several widths; ``bits`` lists the widths (bits) to use. The first run uses the first
-    width, the second run the next one, and so on; after the last width the list starts again.
+    ``timing`` is the timing of the machine's external memory, from which the cycles of an inference
+    are predicted. ``bits`` matters only for nested weights, which are stored so that a run can read
+    them at several widths. It lists the widths (bits): the first run uses the first width, the
+    second run the next one, and so on; after the last width the list starts again.
+
+    The machine's results are compared as follows:
 
     - If ``machine`` is not the golden machine, its tensors and outputs are compared with those of
-      the golden machine. If ``machine`` has no trace port, only the outputs are compared.
+      the golden machine. Without a trace port, only the outputs are compared.
     - If ``machine`` is the golden machine, its tensors are compared with the integer reference,
-      which computes the quantized model without its programs. Nothing is compared if ``compiled``
-      contains only the programs, not the model.
+      which computes the quantized model without its programs.
+    - If ``machine`` is the golden machine, and ``compiled`` contains only the programs and not the
+      model, nothing is compared.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

@@ -34,9 +34,12 @@ def draw(
     """Write a PNG file with images of digits, the cycles of each model, and a timeline.
 
     ``images`` [count, 8, 8] are the inputs of the models. The file shows some of them (see
-    :func:`chosen`) with the class that the first model predicted. ``results`` has one dictionary of
-    measurements for each model. ``recording`` is a recorded inference of the first model, from
-    which the timeline is drawn. It is None if the machine has no clock.
+    :func:`chosen`) with the class that the first model predicted. ``results`` has one dictionary
+    for each model, with the model's name, predictions, accuracy and cycles.
+
+    The timeline is drawn from ``recording``, a recorded inference of the first model. If the models
+    ran on the golden machine, which has no clock, ``recording`` is None, and the file has no cycles
+    and no timeline.
 
     Raises :class:`InputError` if the file cannot be written.
     """

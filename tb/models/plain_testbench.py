@@ -91,9 +91,11 @@ class Steps:
         self.count += 1
 
     def add_words(self, action: Action, addr: int, data: bytes) -> None:
-        """Add a step with ``action`` for each word of ``data``; the first word is at ``addr``.
+        """Append one step per word of ``data``; each step sets or compares a word in memory.
 
-        ``addr`` is a byte address of external memory. An incomplete last word is padded with 0.
+        ``action`` is SET_WORD for steps that set words of external memory, or WORD_IS for steps
+        that compare words. ``addr`` is the byte address of the first word. If the last word is
+        incomplete, zeros fill it.
         """
         step = self.config.mem_bytes
         padded = data + bytes(-len(data) % step)
@@ -148,12 +150,12 @@ def testbench_files(
     top: str,
     program: str,
 ) -> dict[str, str]:
-    """Return the files of a testbench with given steps, a dictionary from file name to text.
+    """Return the files of a testbench of an accelerator, a dictionary from file name to text.
 
-    The testbench loads the program's instruction words ``words`` and the content ``memory`` of
-    external memory, and executes the steps. ``top`` is the name of the accelerator's module,
-    ``program`` the name of the file for ``words``. The testbench fails if loading or a run takes
-    more than ``limit`` cycles.
+    The testbench loads the instruction words ``words`` to program memory and the bytes ``memory``
+    to external memory. Then it executes ``steps``: each step sets or compares a value, or runs the
+    program. ``top`` is the name of the accelerator's module, ``program`` the name of the file for
+    ``words``. The testbench fails if loading or a run takes more than ``limit`` cycles.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}

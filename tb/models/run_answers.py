@@ -32,20 +32,22 @@ def run_answers(
     ``answers`` lists pairs (question, right answer). A question is the source text of an
     encoder-decoder, or the prompt of any other model. ``machine`` is a simulator's name or a
     machine, as in :class:`celosia.tb.models.text_session.TextSession`. Each next token is the most
-    likely token.
+    likely token. ``source`` is the float model (the model before quantization), which answers the
+    same questions, or None.
 
     An answer ends with an end token, or at the model's last position. The answer to a prompt also
     ends as soon as it has more characters than the right answer. If the tokenizer has no end token,
     the answer to a prompt ends as soon as it has as many characters as the right answer.
 
     ``accuracy`` is the share of answers that equal the right answer. For answers to prompts, spaces
-    at both ends are ignored. ``float_accuracy`` is the accuracy of the float model ``source``, or
-    None without ``source``. ``wrong`` lists the wrong answers as [question, answer, right answer].
+    at both ends are ignored. ``float_accuracy`` is the accuracy of the float model, or None without
+    a float model. ``wrong`` lists the wrong answers as [question, answer, right answer].
 
-    ``source_cycles`` is the number of cycles for all questions, and ``answer_cycles`` the number of
-    cycles for all answers. ``predicted_source_cycles`` and ``predicted_answer_cycles`` are the
-    compiler's predictions of these two numbers. ``predicted_source_cycles`` is None if the model is
-    not an encoder-decoder. On a machine without a clock, all four numbers of cycles are None.
+    ``source_cycles`` is the number of cycles in which the machine processes all questions, and
+    ``answer_cycles`` the number of cycles for all answers. ``predicted_source_cycles`` and
+    ``predicted_answer_cycles`` are the compiler's predictions of these two numbers.
+    ``predicted_source_cycles`` is None if the model is not an encoder-decoder. On the golden
+    machine, which has no clock, all four numbers of cycles are None.
 
     After each question, ``progress`` is called with two numbers: the answered questions, and all
     questions.

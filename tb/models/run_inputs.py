@@ -44,7 +44,11 @@ class Files:
     """Number of random inputs of the run if no file has inputs."""
 
     def given(self) -> bool:
-        """Return True if a file has inputs (with or without labels), or inputs are random."""
+        """Return True if the run's inputs are in one of the files, or are random.
+
+        The files with inputs are ``inputs`` and ``answers``. The inputs are random if ``random`` is
+        not 0.
+        """
         return bool(self.inputs or self.answers or self.random)
 
     @property
@@ -63,13 +67,20 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return a triple: inputs of a run, calibration inputs, and the labels of the run's inputs.
 
-    Inputs are arrays in the form that the model accepts. ``count`` is the number of the run's
-    inputs, None for all. If ``files`` has no inputs, the run's inputs are the package's images of
-    handwritten digits. The labels are None if they are unknown.
+    Inputs are arrays in the form that the model accepts. ``files`` has the paths of the files to
+    read. ``count`` is the number of the run's inputs, None for all. The labels are None if they are
+    unknown.
+
+    - If ``files`` has no path of inputs and requests no random inputs, the run's inputs are test
+      images of handwritten digits. The calibration inputs are training images.
+    - If the inputs are texts, the calibration inputs are those of ``files.calibration`` or, by
+      default, sentences of the package.
+    - For all other inputs, the calibration inputs are those of ``files.calibration`` or, by
+      default, all inputs before the selection by ``count``.
 
     Raises :class:`InputError` if a file or the count cannot be used, or if the numbers of labels
-    and inputs differ. It is also raised if ``files`` has no inputs and the model does not accept
-    images of digits.
+    and inputs differ. It is also raised in the first case if the model does not accept images of
+    digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)

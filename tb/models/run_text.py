@@ -207,15 +207,22 @@ def run_figures(
 ) -> dict[str, Any]:
     """Return the measurements of a session with one or more texts: a dictionary from name to value.
 
-    ``turns`` lists the measurements of the steps, that is, of the runs that process a token of
-    every text. ``compared`` lists the measurements of the runs whose tensors were compared with the
-    golden machine's.
+    A step is the run of the machine that processes one token of every text. ``turns`` lists the
+    measurements of the steps. ``compared`` lists the measurements of all runs whose tensors were
+    compared with the golden machine's.
 
-    In the result, ``where``, ``engines`` and ``counters`` are sums over all steps. ``macs`` and
-    ``external_bytes`` are the numbers of products and of transferred bytes in the last step. If the
-    machine has no counters or no clock, ``where`` and ``engines`` are empty. ``tensors`` is the
-    number of tensors compared in ``compared``, and ``mismatches`` is the number of these tensors
-    that differ.
+    The result has these entries, among others:
+
+    - ``where``: the cycles of each activity of the array in all steps;
+    - ``engines``: the cycles of each activity of each engine in all steps;
+    - ``counters``: the sum of each counter of the machine over all steps;
+    - ``macs`` and ``external_bytes``: the numbers of products and of bytes of external memory that
+      were transferred in the last step;
+    - ``tensors`` and ``mismatches``: the number of compared tensors in ``compared``, and the number
+      of these that differ.
+
+    If the machine has no counters or is the golden machine, which has no clock, ``where`` and
+    ``engines`` are empty.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

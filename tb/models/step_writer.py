@@ -28,7 +28,7 @@ class StepWriter:
         self._loads = 0
 
     def memory(self, size: int) -> bytes:
-        """Return the content of the testbench's external memory before the first step, as bytes.
+        """Return the initial content of the testbench's external memory, as bytes.
 
         The content begins with the bytes that the host wrote before it loaded the first program.
         Zeros follow, up to ``size`` bytes. If ``size`` is not a multiple of the bytes of a memory
@@ -41,7 +41,9 @@ class StepWriter:
         """Write bytes to external memory from the byte address ``addr`` on.
 
         Before the first program is loaded, ``addr`` must be 0, and the bytes are the initial
-        content of external memory. For each later write, steps are added.
+        content of external memory. Later, one step for each memory word is appended to ``steps``,
+        the testbench's list of actions. In this step the testbench writes the word to external
+        memory.
         """
         self._machine.write_memory(addr, data)
         if self._loads:
@@ -53,7 +55,8 @@ class StepWriter:
         """Load the words of a program to program memory.
 
         The testbench starts with the first program in program memory. For each later program, steps
-        are added that write its words.
+        that write its words to program memory are appended to ``steps``, the testbench's list of
+        actions.
         """
         self._machine.load_program(words)
         if not self._loads:
@@ -88,12 +91,16 @@ class StepWriter:
     def read_register(self, name: str) -> int:
         """Return the value of the host port's register ``name``.
 
-        A step is added that compares the testbench's value of the register with the returned value.
+        One step is appended to ``steps``, the testbench's list of actions. In this step the
+        testbench reads the same register and compares its value with the returned value.
         """
         value = self._machine.read_register(name) % (1 << 32)
         self.steps.add(Action.REGISTER_IS, REGISTER_MAP[name].addr, value)
         return self._machine.read_register(name)
 
     def unbroken(self) -> bool:
-        """Return True, because runs on the golden machine never end with an error or a reset."""
+        """Return whether all runs so far ended without an error or a reset: always True.
+
+        Runs on the golden machine have neither errors nor resets.
+        """
         return self._machine.unbroken()

@@ -54,8 +54,9 @@ class Turn:
 class TextSession:
     """A text that a language model processes token by token on a machine.
 
-    ``machine`` is a name in ``celosia.tb.machine.toolchain.MACHINES``, or a machine with external
-    memory.
+    ``program`` is the compiled language model. ``machine`` is a machine with external memory, or a
+    name in ``celosia.tb.machine.toolchain.MACHINES``: a simulator of the circuit, or ``golden``.
+    ``timing`` is the timing of external memory for a machine given by its name.
 
     If the machine is not the golden machine, each program also runs on the golden machine, and the
     chosen tokens of both machines are compared. If the machine has a trace port, the signatures
@@ -68,7 +69,8 @@ class TextSession:
     ``turns`` lists the measurements (a :class:`Turn`) of each call of :meth:`step` and
     :meth:`take`.
 
-    Raises :class:`InputError` if the simulator is unknown or cannot run on this computer.
+    Raises :class:`InputError` if ``machine`` is an unknown name or a simulator that cannot run
+    here.
     """
 
     def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):

@@ -10,11 +10,12 @@ from celosia.tb.models.text_session import TextSession
 
 
 class TextsSession(TextSession):
-    """Two texts that a program processes on a machine, each at a separate position.
+    """Two texts that a language model processes together on a machine, token by token.
 
-    The program's field ``batch`` must be 2. The arguments and errors are those of
-    :class:`celosia.tb.models.text_session.TextSession`. As in that class, tokens and tensors are
-    compared with those of the golden machine or of the integer reference.
+    The texts may have different lengths: the next token of each text has a separate position.
+    ``program`` is the compiled language model; its field ``batch`` must be 2. The arguments and
+    errors are those of :class:`celosia.tb.models.text_session.TextSession`. As in that class,
+    tokens and tensors are compared with those of the golden machine or of the integer reference.
     """
 
     def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):
@@ -29,14 +30,16 @@ class TextsSession(TextSession):
     ) -> list[int | None]:
         """Process one token of each text; return a list with the next token of each text.
 
-        ``tokens`` has one token for each text, or None for a text that must not advance. For each
-        text with a token, the argument ``choose`` is called with the text's number. This function
-        returns the next token of the text, or None. It can call the session's methods
-        :meth:`choose` and :meth:`logits`, which then return the results for this text.
+        ``tokens`` has one token for each text, or None for a text that does not get a token. For
+        such a text, the program processes the text's last token again, the text does not change,
+        and the returned token is None.
 
-        If the token of a text is None, the program processes the text's last token again, and the
-        text does not change. The result for such a text is None. The cycles and counters of each
-        call of :meth:`advance` are appended to ``turns``.
+        For each other text, the argument ``choose``, a function, is called with the text's index,
+        and returns the text's next token or None. This function can call the methods :meth:`choose`
+        and :meth:`logits` of the session, which then return the results for this text.
+
+        The cycles and counters of each call of :meth:`advance` are appended to the session's list
+        ``turns``.
         """
         positions = [
             length if token is not None else max(length - 1, 0)

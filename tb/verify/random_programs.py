@@ -109,7 +109,11 @@ class RandomProgram:
         machine.load_program(self.words if words is None else words)
 
     def stored(self, machine: Machine) -> bytes:
-        """Return the bytes that a run of the program may have written on a machine."""
+        """Return the content of the program's result in external memory, as bytes.
+
+        ``machine`` is a machine that has run the program. The result has ``result_bytes`` bytes,
+        from the address ``result_addr`` on. The program may write no other bytes.
+        """
         return machine.read_memory(self.result_addr, self.result_bytes)
 
 

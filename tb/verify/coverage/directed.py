@@ -51,10 +51,12 @@ def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
 
 @cache
 def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
-    """Return the largest value that the operand ``size`` (such as m) of an instruction may have.
+    """Return the largest legal value of an operand that gives a size, such as m (rows).
 
-    The instruction has the flag ``flag``; its other sizes have their smallest values. The result is
-    0 if the configuration has no such instruction.
+    The value is that of the operand ``size`` of an instruction with the opcode ``opcode`` and the
+    flag ``flag`` (no flag if ``flag`` is empty). The instruction's other sizes have their smallest
+    values. The result is 0 if no such instruction is legal on the configuration, or if even the
+    smallest matrices do not fit its memories.
     """
     rng = np.random.default_rng(0)
     flags = companions(opcode, flag, config)

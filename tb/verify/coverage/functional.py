@@ -1,7 +1,8 @@
-"""Goals of functional coverage, that is, of the coverage of the instruction set.
+"""Goals of functional coverage: combinations of instruction, flag and size that tests must cover.
 
-There is a goal for each combination of an instruction, at most one of its flags, and one size
-with a boundary value, such as 1 or the largest.
+A goal is reached if the machine executes a certain instruction with a certain flag (or without
+flags), and with a certain size. A size is an operand that gives a number of rows, columns or bytes.
+There are goals for the boundary values of each size, such as 1 and the largest value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,10 +29,11 @@ STALLS = {
 
 @dataclass(frozen=True, order=True)
 class Goal:
-    """A goal of functional coverage: an instruction with a flag and a certain size, such as m.
+    """A goal of functional coverage: an instruction with a flag and a certain value of one size.
 
-    ``size`` is the name of the size, ``value`` its value. ``bound`` is the name of this value, such
-    as ``largest``.
+    A size is an operand that gives a number of rows, columns or bytes. ``size`` is the name of the
+    size, such as ``m``, and ``value`` its value. ``bound`` is the name of this value, such as
+    ``largest``. ``flag`` is empty for an instruction without flags.
     """
 
     opcode: Opcode
@@ -49,8 +51,9 @@ class Goal:
 def goals(config: Config) -> tuple[Goal, ...]:
     """Return the goals of functional coverage that a configuration's instructions can reach.
 
-    A goal is an instruction with a certain flag and a certain size, such as m. For each flag and
-    each size there are goals with four values of the size:
+    A goal is an instruction with a certain flag and a certain value of one size. A size is an
+    operand that gives a number of rows, columns or bytes, such as ``m``, the number of rows. For
+    each flag and each size there are goals with four values of the size:
 
     - 1;
     - the number of elements that the hardware processes at once, such as the array's rows;

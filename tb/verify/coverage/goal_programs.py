@@ -135,10 +135,12 @@ class DirectedProgram:
         return Instruction(Opcode.LOAD, operands)
 
     def add(self, goal: Goal) -> None:
-        """Add a goal's instruction to the program.
+        """Append an instruction to the program that reaches a goal of functional coverage.
 
-        Instructions that prepare its data are added before it, and instructions that store its
-        result after it.
+        ``goal`` names the instruction, its flag and the value of one size. If necessary, other
+        instructions are also appended: before the instruction those that write its input data, and
+        after the instruction those that move its result to the scratchpad or external memory, where
+        it is compared.
         """
         flags = companions(goal.opcode, goal.flag, self.config)
         sizes = {goal.size: goal.value} if goal.size else {}

@@ -131,9 +131,10 @@ def _describe(key: tuple[int, int, str], verilog: CoveredVerilog) -> str:
 
 
 def merge(into: Coverage, other: Coverage) -> None:
-    """Add the coverage of another run, ``other``, to ``into``.
+    """Merge the coverage of another run, ``other``, into ``into``.
 
-    Both are dictionaries from a module's key to its coverage.
+    Both are dictionaries from a module's key (a hash of its Verilog) to the module's coverage.
+    Modules that only ``other`` contains are added to ``into``.
     """
     for key, module in other.items():
         if key not in into:

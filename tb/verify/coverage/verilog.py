@@ -45,11 +45,12 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return a sort key that puts the points of equal modules in the same order.
+        """Return a sort key for a coverage point, so that equal modules sort their points alike.
 
-        ``point`` is a coverage point: line number, column, comment. In different designs, the lines
-        of equal modules may have different orders. Therefore the key contains the line's index
-        among the module's sorted lines (see ``numbers``), not its number in the text.
+        ``point`` is a triple: line number in the text, column, comment. Modules with equal circuits
+        (and so equal ``key``) have the same lines, but in different designs the lines may have a
+        different order. Therefore the sort key does not contain the line number, but the line's
+        index in ``numbers``, which is the same in all these modules.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
@@ -89,11 +90,15 @@ class CoveredVerilog:
         return ""
 
     def is_decided(self, line: int, comment: str) -> bool:
-        """Return True if no simulation can reach a coverage point of a condition.
+        """Return True if no simulation of the design can reach a coverage point of a condition.
 
-        The point stands for one value of the condition. The condition never has this value if the
-        design ties the condition to a constant, or if an enclosing block tests the same condition.
-        ``line`` (line number) and ``comment`` are Verilator's description of the point.
+        A condition, such as that of an ``if``, has two points: one is reached if the condition is
+        true, the other if it is false. A point cannot be reached in two cases: the design ties the
+        condition to a constant, or an enclosing block already tests the same condition.
+
+        ``line`` is the number of the condition's line in the Verilog. ``comment`` is Verilator's
+        name of the point; it ends with ``else`` if the point is reached when the condition is
+        false.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")

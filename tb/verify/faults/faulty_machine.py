@@ -185,12 +185,18 @@ class FaultMachine(VerilatorMachine):
         return Flip(site, word, bit, int(rng.integers(self.cycles)))
 
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
-        """Repeat the run with the fault ``flip``, and return the outcome.
+        """Repeat a run with the fault ``flip``, and return the outcome of the repeated run.
 
-        If the outcome's end is ENDED, the run was simulated until the machine stopped, and external
-        memory and registers contain its results. If ``whole`` is true, every cycle of the run is
-        simulated. Otherwise the simulation starts at a snapshot before the fault, and stops as soon
-        as the fault can have no effect.
+        The run is the last one that :meth:`start` has made with ``armed`` true. If ``whole`` is
+        true, every cycle of the repeated run is simulated. Otherwise the simulation starts at a
+        snapshot before the fault, and stops as soon as the fault can have no effect. The outcome's
+        ``end`` is one of:
+
+        - AS_BEFORE (only if ``whole`` is false): the fault has no effect. The rest of the run was
+          not simulated.
+        - ENDED: the run was simulated to its end. External memory and registers contain its
+          results.
+        - GOES_ON: the run did not end in more than twice the time without the fault.
         """
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")

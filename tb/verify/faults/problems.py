@@ -40,12 +40,15 @@ class Problem(ABC):
         self._number = -1
 
     def infer(self, number: int) -> None:
-        """Run inference ``number`` without a fault; set ``cycles``, ``expected`` and ``choice``.
+        """Run inference ``number`` without a fault, and store its results in attributes.
 
-        ``number`` selects the inference's input: an image or random tokens. Numbers that differ by
-        a multiple of ``INFERENCES`` select the same input. If the previous call selected the same
-        input, nothing is run. Raises :class:`RunError` if the result differs from the golden
-        machine's.
+        The attribute ``cycles`` is set to the number of cycles of the run. The attribute
+        ``expected`` is set to the bytes of the result, and ``choice`` to the class or token with
+        the largest output. ``number`` selects the inference's input: an image or random tokens.
+        Numbers that differ by a multiple of ``INFERENCES`` select the same input. If the previous
+        call selected the same input, nothing is run.
+
+        Raises :class:`RunError` if the result differs from the golden machine's.
         """
         number %= INFERENCES
         if number != self._number:

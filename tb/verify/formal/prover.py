@@ -82,10 +82,13 @@ def properties(
 ) -> tuple[Property, ...]:
     """Return a tuple with one :class:`Property` for each name in ``harnesses``.
 
-    ``harnesses`` and ``probes`` are dictionaries from the name of a property to the property's
-    field ``harness`` or ``probes``. A property that is not in ``probes`` has no probes. The file
-    properties.toml defines all other fields. A name in braces in a statement of the file, such as
-    ``{width}``, is replaced by the keyword argument (a number) with the same name.
+    Each property belongs to a circuit. ``harnesses`` is a dictionary from the name of the property
+    to its harness: a function that returns the circuit with assumptions and assertions. ``probes``
+    is a dictionary from the name of the property to its probes, which are connections from signals
+    inside the circuit to inputs of the harness. A property that is not in ``probes`` has none.
+
+    The file properties.toml defines all other fields. A name in braces in a statement of the file,
+    such as ``{width}``, is replaced by the keyword argument (a number) with the same name.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -109,10 +112,13 @@ def missing_tools() -> list[str]:
 def prove(proof: Property, *, broken: bool = False) -> str | None:
     """Try to prove a property; return None if it is proven, or a text with the failing assertion.
 
-    If ``broken`` is false, the circuit itself is examined; if it is true, the property's mutant is
-    examined instead. The text has the assertion's position in the source, and the cycle (``step``)
-    in which it fails, counted from power-on. If the induction fails, the text ends with the words
-    ``induction step 0`` instead of a cycle.
+    A property also has a mutant: a copy of its circuit with one changed piece of source, which must
+    violate the property. If ``broken`` is false, the circuit itself is examined; if ``broken`` is
+    true, the mutant is examined instead.
+
+    The text has the assertion's position in the source, and the cycle (``step``) in which it fails,
+    counted from power-on. If the induction fails, the text ends with the words ``induction step 0``
+    instead of a cycle.
 
     The outcome is stored in the cache of builds. If the circuit, the property and the tools'
     versions are unchanged, the stored outcome is returned.

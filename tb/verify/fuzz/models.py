@@ -44,9 +44,10 @@ def run(case: Case) -> dict[str, Any]:
     ``words`` is the program's length in words. If the compiler refuses a pair of a model and a
     machine, another pair is tried; ``refused`` is the number of refused pairs.
 
-    If the case runs on the circuit and the machine is not throttled, the result also has the
-    entries ``cycles`` and ``predicted``: the measured and the predicted cycles of an inference, or
-    of a decoder's last token.
+    If the case has run on the circuit, the result also has the entries ``cycles`` and
+    ``predicted``: the measured and the predicted cycles of an inference, or of a decoder's last
+    token. These entries are missing if the configuration has the option ``throttle``: then the
+    machine is slower while its temperature is high, which predictions ignore.
     """
     rng = case.rng()
     place = case.index % _TURN

@@ -85,9 +85,11 @@ def random_options(
 def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
     """Run a prompt and ``STEPS`` further tokens; return the names of wrong tensors as one text.
 
-    ``session`` runs the decoder on a machine. The first ``context - STEPS`` of ``numbers`` (token
-    numbers) are the prompt, and the last ``STEPS`` are the further tokens. For an encoder-decoder,
-    the first numbers are also the tokens of the source text, which fill all source positions.
+    ``session`` runs the decoder on a machine. ``context`` is the number of tokens of the prompt and
+    the further tokens together. ``numbers`` is a list of token numbers: the first ``context -
+    STEPS`` of them are the prompt, and the last ``STEPS`` are the further tokens. The decoder of an
+    encoder-decoder also needs a source text. It consists of the first numbers of the same list, one
+    for each source position.
 
     A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
     the golden machine, only logits and chosen tokens are compared, with the integer reference. The

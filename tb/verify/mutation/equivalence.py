@@ -48,18 +48,20 @@ END"""
 def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
     """Return the numbers of the mutants in ``suspects`` that are proven equivalent to the unit.
 
-    A mutant is equivalent if its outputs equal those of the unit in every cycle from power-on, for
-    all inputs. A port's payload is compared only while ``valid`` is 1. Small memories are replaced
-    by registers. Large memories are removed: the signals to a memory become outputs, and the
-    signals from a memory become inputs.
+    ``mutated`` has the netlist of the unit with all mutations. A mutant is equivalent if its
+    outputs equal those of the unit in every cycle from power-on, for all inputs. A port's payload
+    is compared only while ``valid`` is 1. Small memories are replaced by registers. Large memories
+    are removed: the signals to a memory become outputs, and the signals from a memory become
+    inputs.
 
-    The first proof is for the changed submodule alone. If this proof fails, a second proof is for
-    the whole unit. Both are inductions: ABC's ``scorr`` finds equal signals of the two circuits,
-    and ``pdr`` proves that no difference of the outputs can be reached. A mutant is not returned if
-    no proof ends in time, or if it differs only for inputs that do not occur in the accelerator.
+    If the mutation is in a submodule, the first proof compares only this submodule with its mutant.
+    If this proof fails, a second proof compares the whole unit with its mutant. Both are
+    inductions: ABC's ``scorr`` finds equal signals of the two circuits, and ``pdr`` proves that no
+    difference of the outputs can be reached. A mutant is not returned if no proof ends in time, or
+    if it differs only for inputs that do not occur in the accelerator.
 
-    ``seconds`` is the time limit for the induction of one mutant. The results are stored in the
-    folder of the netlist.
+    ``seconds`` is the time limit for the induction of one mutant. A file in ``mutated.folder``
+    records each proven mutant, so that later calls need no proof for it.
     """
     version = digest(Path(__file__).read_text(encoding="utf-8"))
     kept = {

@@ -26,10 +26,10 @@ def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
 
 
 def write_part(mutated: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
-    """Write a submodule's netlist, with its mutations, to the file ``both.il`` in ``folder``.
+    """Write the netlist of one submodule of a unit, with mutations, to ``both.il`` in ``folder``.
 
-    ``mutated`` has the netlist of the unit, and ``part`` is the submodule's name. ``mutants`` are
-    mutants of the unit that change cells of the submodule.
+    ``mutated`` has the netlist of the unit, the circuit that contains the submodule. ``part`` is
+    the submodule's name. ``mutants`` are mutants of the unit that change cells of the submodule.
 
     The written netlist contains the mutations of these mutants. An input of the netlist selects one
     mutation by the mutant's number. The other inputs are the signals that the submodule reads from
