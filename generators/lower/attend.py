@@ -46,7 +46,7 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     projection is not included.
 
     A cache stores the keys and values of earlier tokens. If it stores the normalized rows of these
-    tokens instead, the instructions compute the keys and values of all tokens from them again.
+    tokens instead, the instructions compute the keys and values of all tokens again.
 
     ``waiting`` has a pair for each projection to queries, keys or values whose instructions are
     added here: the linear layer, and the list of rowwise operations after it, such as rotations. In

@@ -1,9 +1,9 @@
 """Assignment of buffers to scratchpad banks, to avoid simultaneous reads of one bank.
 
-A program's predicted timeline gives the cycles in which two buffers are read at the same time; this
-number of cycles is the cost of placing both buffers in one bank. At most :data:`ROUNDS` passes over
-the buffers move and exchange them between banks to lower the sum of these costs. Every bank must
-have room for its buffers.
+A program's predicted timeline gives the cycles in which two buffers are read at the same time. This
+number of cycles is the cost of placing both buffers in one bank. In at most :data:`ROUNDS` passes,
+buffers are moved and exchanged between banks to lower the sum of these costs. Every bank must have
+room for its buffers.
 """
 
 from collections import defaultdict
@@ -44,7 +44,8 @@ def conflicts(
     """Return the cost (cycles) of placing two buffers in one bank, for each pair of buffers.
 
     The result is a dictionary from pair to cost. It omits pairs that are never read at the same
-    time. ``timeline`` has for each instruction its first cycle and the cycle after its last.
+    time. ``timeline`` has a pair for each instruction in ``drafts``: its first cycle and the cycle
+    after its last.
     """
     costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []

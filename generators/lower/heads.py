@@ -76,8 +76,8 @@ class Heads:
 
         A product reads adjacent rows, so keys and values that are not adjacent are first copied to
         a buffer. Before the softmax, the values of this step and the keys of the next step are
-        copied. The keys of this step are copied only if ``begins`` is true, because no earlier step
-        has copied them.
+        copied. If ``begins`` is true, no earlier step has copied this step's keys, so they are
+        copied first.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)
@@ -108,8 +108,8 @@ class Heads:
     def scores(self, rows: Rows, sums: View, columns: Part) -> Iterator[Draft]:
         """Yield the instructions that multiply queries by keys, for some columns of the scores.
 
-        A column has the scores of one key. ``columns`` (first, count) are the columns, and ``sums``
-        is the view (address and stride) of their accumulators.
+        ``rows`` are the query rows, and a column has the scores of one key. ``columns`` (first,
+        count) are the columns, and ``sums`` is the view (address and stride) of their accumulators.
         """
         layout, op, m = self.layout, self.op, self._m([rows])
         first, width = layout.queries[rows.head]
@@ -272,8 +272,8 @@ class Heads:
     def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
         """Yield the instructions that copy keys or values to adjacent rows, for use in one product.
 
-        Only keys or values to which ``rows`` attend are copied, and only if they are not adjacent
-        already.
+        Only the keys or values to which the query rows ``rows`` attend are copied, and only if they
+        are not adjacent already.
         """
         tensor, width, place = attended.tensor, attended.width, 0
         buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element

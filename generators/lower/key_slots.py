@@ -25,8 +25,8 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    A weight slot is storage in the array for one weight tile. A head's columns are rows of the
-    slot. The result is the number of heads that fit, but at most the model's key heads.
+    A weight slot is storage in the array for one weight tile. Each column of a head's keys takes a
+    row of the slot. The result is the number of heads that fit, but at most the model's key heads.
 
     The result is 1 if the columns of a head are not a multiple of a tile's width. It is also 1 if
     keys and values have fewer than 8 bits, if weights are streamed, and for an encoder-decoder.

@@ -156,20 +156,21 @@ class Plan:
     def scores(self) -> Piece:
         """The range of external memory in which a run stores the scores of the vocabulary.
 
-        If all data stay on the chip, the range begins at address 0, where the setup image was.
+        If all data stay on the chip, the range begins at address 0: the setup has loaded the data
+        that were there, so they are not needed any more.
         """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
     @property
     def logits_bytes(self) -> int:
-        """Bytes of the vocabulary's scores, rounded up to whole external words."""
+        """Bytes of the vocabulary's scores, rounded up to whole words of external memory."""
         words = -(-2 * self.decoder.description.vocabulary // self.config.mem_bytes)
         return words * self.config.mem_bytes
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Numbers of bytes that one layer adds to the cache for each token, as a dictionary.
+        """Numbers of bytes that one layer adds to the KV cache for each token, as a dictionary.
 
         The entries are ``keys`` and ``values``, for a cache that is not in weight slots. If the
         cache stores the inputs of attention, from which each run computes all keys and values, the
