@@ -57,7 +57,7 @@ def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array])
 
 
 def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
-    """Return the host step that arranges elements of an input as an array [rows, columns].
+    """Return a host step (a function on the host) that rearranges an input as [rows, columns].
 
     ``places`` [rows, columns] has an index for each element of the result: the position of an
     element in the flattened input, or -1 for the value 0. ``meaning`` describes the step in a few
@@ -74,7 +74,7 @@ def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
 def linear(
     name: str, meaning: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
 ) -> HostStep:
-    """Return the host step of a linear layer.
+    """Return a host step (a function on the host) that computes a linear layer.
 
     ``name`` is the name of the layer, and ``meaning`` describes the step in a few words. ``weight``
     is [outputs, inputs], and ``bias`` is [outputs]; if ``bias`` is None, no bias is added. ``rows``
@@ -89,7 +89,7 @@ def linear(
 
 
 def pointwise(name: str, function: Callable[[Floats], Floats]) -> HostStep:
-    """Return the host step that applies a function to every element."""
+    """Return a host step (a function on the host) that applies a function to every element."""
     return HostStep(name, "of every element", function)
 
 

@@ -53,10 +53,11 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Move the weight and bias of a linear layer from a model folder in memory to this head.
+        """Store the weight and bias of a linear layer from ``folder`` in this head.
 
-        The layer's name is ``theirs`` in the folder, and ``ours`` in the head. The folder's files
-        do not change. If ``biased`` is false, the folder has no bias, and the head's bias is zeros.
+        ``folder`` has the tensors of a model folder in memory. The method removes the layer's
+        tensors from ``folder``, and changes no files. The layer's name is ``theirs`` in the folder,
+        and ``ours`` in the head. If ``biased`` is false, the head's bias is zeros.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
@@ -65,12 +66,17 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of a text encoder, as the architecture in config.json requires.
+    """Return the head of a text encoder: the layers after its blocks, which compute the output.
 
-    ``words`` [vocabulary, columns] has the vectors of the tokens. A head that scores each token of
-    the vocabulary needs a weight matrix. If the folder has no such matrix, ``words`` is used.
-    ``rows`` is the number of tokens of the longest text. ``activation`` and ``epsilon`` are the
-    encoder's settings.
+    The architecture in the folder's config.json selects the layers. The arguments are:
+
+    - ``folder``, the model folder with the weights of the head;
+    - ``words`` [vocabulary, columns], the embedding vectors of the tokens. A head that scores each
+      token of the vocabulary uses them as its weights if the folder has no such weights;
+    - ``rows``, the number of tokens of the longest text, from which the number of multiplications
+      in a head on the host is computed;
+    - ``activation``, the name of the activation function after a hidden layer of the head;
+    - ``epsilon``, the constant that a LayerNorm in the head adds to the variance.
 
     Raises :class:`InputError` if the architecture is not known, or if head weights are missing.
     """

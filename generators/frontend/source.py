@@ -1,4 +1,4 @@
-"""An imported float model: the part for the machine, and the steps for the host."""
+"""An imported float model: layers that the machine runs, and functions that the host runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -23,11 +23,12 @@ STORIES260K = SHAPES["stories260K"]
 def untrained(
     model: TextDescription, options: Quantization, seed: int = 1, sparsity: float = 0.0
 ) -> Decoder:
-    """Return a quantized decoder with random weights, which are drawn with the seed ``seed``.
+    """Return a quantized decoder with random weights.
 
-    ``sparsity`` is the share of the layers' weights that are 0. The decoder's compiled programs and
-    their cycles equal those of a trained decoder of the same shape. Raises :class:`InputError` if
-    the share is not from 0 to 1.
+    ``model`` describes the layers of the decoder, ``options`` sets its quantization, and ``seed``
+    is the seed of the weights. ``sparsity`` is the share of the layers' weights that are 0. With
+    trained weights, the decoder's compiled programs and their cycles would be the same. Raises
+    :class:`InputError` if ``sparsity`` is not from 0 to 1.
     """
     return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)
 
@@ -36,8 +37,8 @@ def random_weights(model: TextDescription, seed: int = 1, sparsity: float = 0.0)
     """Return a dictionary from the name of each weight tensor of a model to random weights.
 
     The weights are scaled so that activations have similar magnitudes in all layers. ``sparsity``
-    is the share of the layers' weights that are 0. Raises :class:`InputError` if it is not from 0
-    to 1.
+    is the share of the layers' weights that are 0. Raises :class:`InputError` if ``sparsity`` is
+    not from 0 to 1.
     """
     if not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")

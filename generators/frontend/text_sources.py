@@ -127,8 +127,8 @@ class TextSource:
     ) -> Calibration:
         """Measure the ranges of all tensors of the float model on calibration texts.
 
-        The result is a :class:`Calibration` with these ranges. It also has rows of some tensors:
-        one row for each token of the texts in its field ``tokens``.
+        The result is a :class:`Calibration` with these ranges. It also has sample rows of some
+        tensors, one for each token in the result's field ``tokens`` [texts, length].
 
         For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
         ``texts`` is None, the model samples the calibration texts.
@@ -203,10 +203,10 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     - the name of a model that comes with the package.
 
     ``tokenizer`` is the path of the tokenizer's file. If it is None, a tokenizer in the model's
-    folder is used. For a llama2.c file, this tokenizer is ``tok<vocabulary>.bin`` or
-    ``tokenizer.bin``. For other models, it is in Hugging Face's tokenizer files, or in a vocab.json
-    that gives each character its token. If there is no tokenizer, texts must be written as token
-    numbers.
+    folder is used. For a llama2.c file with a vocabulary of 512 tokens, this tokenizer is
+    ``tok512.bin`` or, if there is no such file, ``tokenizer.bin``. For other models, the tokenizer
+    is in Hugging Face's tokenizer files, or in a vocab.json that gives each character its token. If
+    there is no tokenizer, texts must be written as token numbers.
 
     Raises :class:`InputError` if the model is unknown, or if the model or the tokenizer cannot be
     read. The same error is raised if model and tokenizer do not fit each other.

@@ -2,11 +2,11 @@
 
 A graph may multiply the columns of a tensor by gains and add shifts. If a linear layer or norm
 computes the tensor, that layer's weights include the gains and shifts. Otherwise the result is an
-:class:`Affine` (a tensor with gains and shifts), and a later linear layer's weights include the
-gains and shifts.
+:class:`Affine` (a tensor ``gains * source + shifts``), and a later linear layer's weights include
+the gains and shifts.
 
-If an :class:`Affine` is added to another tensor, the gains and shifts are applied to the sum
-instead. So a layer after a residual connection can include them.
+The sum of an :class:`Affine` and a tensor ``other`` is computed as ``gains * (source + other /
+gains) + shifts``. So this sum is also an :class:`Affine`.
 """
 
 from dataclasses import replace
@@ -93,14 +93,17 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return ``view + number``: elements of a tensor (a view), plus a constant.
+    """Return ``view + number``: a view (elements of a tensor in any arrangement) plus a constant.
 
-    The view must contain all rows of the tensor, each with all columns in order. There is one
-    exception: the constant is the same for all rows, and the tensor is a :class:`Linear`,
-    :class:`Norm`, :class:`Affine` or :class:`Sum`. The view must then contain at least one element
-    of each column.
+    The array ``number`` is broadcast to the shape of the view. The addition is supported in two
+    cases:
 
-    Raises :class:`UnsupportedError` for other views.
+    - The view contains all rows of the tensor, and each row has all columns in order.
+    - The tensor is a :class:`Linear`, :class:`Norm`, :class:`Affine` or :class:`Sum`, and the view
+      contains at least one element of each column. The constant is the same for all elements of a
+      column.
+
+    Raises :class:`UnsupportedError` in all other cases.
     """
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):

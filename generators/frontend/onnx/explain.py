@@ -34,11 +34,13 @@ def explain(
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
     ``reasons`` has a text for each unsupported node. ``error`` is the error of the search for an
-    encoder that computes the graph's output, or None. The sentence contains these texts.
+    encoder that computes the graph's output, or None. The sentence contains all of ``reasons`` and
+    the text of ``error``.
 
-    ``others`` are the errors of further searches, for encoders that compute earlier values of the
-    graph. If the graph's operators, ``reasons`` and ``error`` show no specific cause, the sentence
-    contains the first specific error in ``others``.
+    A table lists known causes, each with a remedy. If neither the graph's operators nor these texts
+    match a specific cause in the table, the texts of ``others`` are compared with the table, too.
+    ``others`` are the errors of searches for encoders that compute earlier values of the graph. The
+    sentence then contains the first of these errors that matches.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

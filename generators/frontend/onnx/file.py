@@ -49,11 +49,12 @@ def is_onnx(path: Path) -> bool:
 def read_model(path: Path) -> Any:
     """Return the ONNX model in a file, with calls of functions replaced by the functions' nodes.
 
-    If the path names an output, this output becomes the first output of the returned model.
+    ``path`` is the path of the file. A colon and the name of an output may follow, as in
+    ``model.onnx:scores``; this output becomes the first output of the returned model.
 
     Raises :class:`InputError` in these cases:
 
-    - the file cannot be read, is no ONNX model, or lacks the output;
+    - the file cannot be read, is no ONNX model, or lacks the named output;
     - the model's opset is not supported, or ONNX does not define the type of a node;
     - a tensor is sparse, or has fewer stored numbers than its shape needs;
     - the graph might not terminate, or might produce random results.

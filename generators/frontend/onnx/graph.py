@@ -89,11 +89,11 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Tuple of texts for the parts of the graph that the selected output does not use.
+        """Tuple of texts for the parts of the graph that are not used for the imported output.
 
-        The first texts are the names of unused constant tensors. Each of the other texts names an
-        output that is not selected, and the path that a caller can use to select it. The path is
-        omitted if the output only repeats an input.
+        The first texts are the names of unused constant tensors. Each of the other texts names
+        another output, and the file path that imports this output instead, such as
+        ``model.onnx:scores``. The path is omitted if the output only repeats an input.
         """
         used, same = self.read, self._handed_on()
         others = [
@@ -326,11 +326,14 @@ class Graph:
         return self._helper.tensor_dtype_to_np_dtype(self._inferred[name][0])
 
     def run(self, values: Array, length: int, others: Mapping[str, Array] | None = None) -> Floats:
-        """Run the whole graph, and return the selected output as an array of floats.
+        """Run the whole graph, and return one of its outputs as an array of floats.
 
-        If the graph has a fixed batch of more than 1, each input is repeated for the whole batch.
-        The result then has only the first element of the batch, as a batch of 1. The arguments are
-        the same as for :meth:`feeds`. Raises :class:`InputError` if the graph cannot be run.
+        The output is the one that the graph's path names, as in ``model.onnx:scores``. If the path
+        names none, it is the first output that is not only a copy of an input.
+
+        The arguments are the same as for :meth:`feeds`. If the graph has a fixed batch of more than
+        1, each input is repeated for the whole batch. The result then has only the first element of
+        the batch, as a batch of 1. Raises :class:`InputError` if the graph cannot be run.
         """
         feeds = self.feeds(values, length, others)
         if self.batch > 1:

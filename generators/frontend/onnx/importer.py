@@ -3,9 +3,9 @@
 The import has these steps:
 
 - The modules ``recognized`` and ``nodes`` recognize the tensor that each node of a graph computes.
-- The module ``match`` finds the blocks of a model description in these tensors.
-- Nodes before the first block and after the last block that a model description cannot express are
-  left to the host. The host runs them with ONNX Runtime or ONNX's reference implementation.
+- The module ``match`` finds the blocks of a Transformer in these tensors.
+- Some nodes before the first block and after the last block match no layer that the machine
+  computes. The host runs these nodes with ONNX Runtime or ONNX's reference implementation.
 - The importer compares the model's outputs with the graph's outputs. If the argument ``quick`` of
   :func:`load_onnx` is true, large graphs are not compared.
 """

@@ -97,7 +97,7 @@ def sizes_of(value: Any, path: Path) -> list[int]:
 
 @dataclass(frozen=True)
 class InputReader:
-    """Finds the kind and the shape of each input of a graph.
+    """Finds the shape of each input of a graph, and its kind: token numbers, a mask, and so on.
 
     ``path`` is the graph's file, used only in error messages. ``model`` is the ONNX model in this
     file. If ``batched`` is true, the first axis of each input is the batch; otherwise the inputs

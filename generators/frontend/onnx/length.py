@@ -62,10 +62,12 @@ def _made_for(path: Path, _stamp: Stamp) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph can compute the value named ``start``.
+    """Return the largest number of tokens with which a graph can compute one of its values.
 
-    ``graph`` is the graph in the file ``path``, read with the number of tokens that :func:`few`
-    returned. Usually a constant limits the number, for example a table of positions. So the
+    ``start`` is the name of the value, and ``path`` is the graph's file. ``graph`` is the graph
+    after reading it with any accepted number of tokens; only its constants are used.
+
+    Usually a constant limits the number of tokens, for example a table of positions. So the
     function tries only axis sizes of the graph's constants, and the integers in small constants.
     The result is 0 if none of these numbers is the limit.
     """

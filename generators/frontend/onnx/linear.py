@@ -135,11 +135,13 @@ def conv(node: Node) -> View:
 def einsum(node: Node) -> View:
     """Return a :class:`View` of the result of an Einsum node with two operands.
 
+    The operands select the meaning of the result:
+
     - If an operand is constant, the result is the output of a linear layer.
     - If an operand is attention scores, the result is the context of the attention.
     - In all other cases the result is attention scores: the products of queries and keys.
 
-    Raises :class:`UnsupportedError` if the equation does not fit the case that applies.
+    Raises :class:`UnsupportedError` if the node's equation does not compute this result.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

@@ -39,12 +39,15 @@ class Made:
         """Return a view with the same values as ``view``, but without a function.
 
         A view has elements of a tensor, and may have a function that is applied to them. The result
-        has elements of a new tensor, to which the function has been applied. The new tensor is an
-        :class:`Activation` or, if the function multiplies by a constant, a copy of the tensor whose
-        layer has scaled weights. A view without a function is returned unchanged.
+        has elements of a new tensor, in which the function has been applied to all elements:
 
-        Raises :class:`UnsupportedError` if the function is neither a supported activation nor a
-        multiplication by a constant, or if the tensor's layer has no weights to be scaled.
+        - If the function multiplies by a constant, the layer that computes the tensor is copied,
+          and the weights of the copy are scaled. The new tensor is the output of this copy.
+        - For any other function, the new tensor is an :class:`Activation`.
+
+        A view without a function is returned unchanged. Raises :class:`UnsupportedError` if the
+        function is neither a supported activation nor a multiplication by a constant, or if the
+        layer has no weights to be scaled.
         """
         if view.function is None:
             return view

@@ -79,9 +79,11 @@ class Encoder:
         }
 
     def tensors(self, name: str) -> dict[str, Floats]:
-        """Return all weights of model ``name``, by the names in a description.
+        """Return the encoder's weights: a dictionary from weight name to array.
 
-        Raises :class:`InputError` if an RMS norm has a bias that is not 0.
+        The names are those of a model description; the weights of the first block begin with
+        ``layers.0``. ``name`` is the name of the model in error messages. Raises
+        :class:`InputError` if an RMS norm has a bias that is not 0.
         """
         weights = dict(self.weights)
         for layer, block in enumerate(self.blocks):

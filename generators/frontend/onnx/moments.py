@@ -58,11 +58,12 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return a :class:`View` of a LayerNorm's scale times the LayerNorm's input or row means.
+    """Return a view of a product that a graph computes as part of a LayerNorm.
 
-    One operand of the node is the scale, ``gamma / sqrt(variance + epsilon)`` for each row. The
-    other operand is the LayerNorm's input, or the mean of each row of this input. The result's
-    tensor is a :class:`Spread`.
+    The operands of ``node`` are ``left`` and ``right``. One operand is the LayerNorm's scale,
+    ``gamma / sqrt(variance + epsilon)``. The other is the LayerNorm's input, or the mean of each
+    row of this input. The view has the elements of a :class:`Spread`. Raises
+    :class:`UnsupportedError` for other operands.
     """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
@@ -102,15 +103,15 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a view of a :class:`Spread` plus or minus the constant ``number``.
+    """Return a view of the sum or difference of a :class:`Spread` and a constant.
 
-    A :class:`Spread` is ``t + beta``: ``beta`` is a constant, and ``t`` is a LayerNorm's scale, or
-    this scale times the input or the mean. The node adds ``view`` and ``number``, or subtracts one
-    of them from the other. The result is a view of another :class:`Spread`, whose ``beta`` includes
-    ``number``.
+    A :class:`Spread` is ``t + beta``. Here ``beta`` is a constant for each column; ``t`` is a
+    LayerNorm's scale, or this scale times the LayerNorm's input or the mean of each row. ``node``
+    adds ``view`` (elements of a :class:`Spread`) and ``number``, or subtracts one from the other.
+    The result is a view of another :class:`Spread`, whose ``beta`` includes ``number``.
 
-    Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if the view
-    has no element of some column of its tensor.
+    Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if ``view``
+    has no element of one of the columns.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

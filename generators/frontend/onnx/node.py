@@ -78,9 +78,9 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return the index of the tensor row in each row of a view, as an array of integers.
+    """Return an array with the index of the tensor row that each row of a view contains.
 
-    A view has elements of a tensor; its rows are along its last axis. Raises
+    A view has elements of a tensor; the rows of a view are along its last axis. Raises
     :class:`UnsupportedError` if a row of the view does not have all columns of the tensor, in their
     order.
     """
@@ -91,11 +91,11 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return a view of ``tensor`` whose rows have the same order as the rows of ``view``.
+    """Return a view of ``tensor`` with the order of rows of ``view``, a view of another tensor.
 
-    A view has elements of a tensor; its rows are along the last axis. Suppose that row r of
-    ``view`` begins with an element of row i of its tensor. Then row r of the result is row i of
-    ``tensor``, with all columns.
+    A view has elements of a tensor; its rows are along the last axis. If row r of ``view`` begins
+    with an element from row i of the other tensor, row r of the result is row i of ``tensor``, with
+    all columns.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -91,11 +91,11 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of the mean of the valid tokens' rows, which a node computes by a division.
+    """Return a view of the mean of the rows of all valid tokens.
 
-    The node divides ``view``, the sum of the valid tokens' rows, by ``mask``, the number of valid
-    tokens. The graph computes this number from its mask input. Raises :class:`UnsupportedError` for
-    other operands.
+    ``node`` computes this mean by a division. It divides ``view``, the sum of the valid tokens'
+    rows, by ``mask``, an expression for the number of valid tokens. The graph computes this number
+    from its mask input. Raises :class:`UnsupportedError` for other operands.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)

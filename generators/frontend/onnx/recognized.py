@@ -1,8 +1,8 @@
 """Recognition of each value of a graph, and of the encoder that the graph computes.
 
-The graph may have nodes before the first block and after the last block that a model description
-cannot express. Several values of the graph may be the output of a recognized encoder. The last of
-these values is chosen, so that the host computes as few nodes as possible.
+Some nodes before the first block and after the last block match no layer that the machine computes;
+the host runs these nodes. Several values of the graph may be the output of a recognized encoder.
+The last of these values is chosen, so that the host computes as few nodes as possible.
 """
 
 import contextlib
@@ -158,11 +158,11 @@ def _depends(graph: Graph, name: str) -> bool:
 
 
 def follow(graph: Graph) -> tuple[dict[str, Value], list[str]]:
-    """Return the meaning of each value of the graph, and texts about unsupported nodes.
+    """Return the meaning of each value of a graph, and texts about unsupported nodes.
 
     The first result is a dictionary from a value's name to a constant, a :class:`Mask`, or a
-    :class:`View` (elements of a tensor in any arrangement). The dictionary has the graph's
-    inputs and constants, and all values from which the selected output is computed.
+    :class:`View` (elements of a tensor in any arrangement). The dictionary has the graph's inputs
+    and constants, and all values from which the output ``graph.output`` is computed.
 
     The second result is a list with one reason for each unsupported node. The outputs of an
     unsupported node are views of an :class:`Opaque` (a tensor that the host computes).

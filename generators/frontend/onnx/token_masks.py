@@ -13,16 +13,17 @@ _NEAR = 3
 
 
 def is_tokens(value: Value | None) -> bool:
-    """Return whether a value has the numbers of the graph's tokens."""
+    """Return whether the elements of a value are token numbers from the graph's input."""
     return isinstance(value, View) and isinstance(value.tensor, Input) and value.tensor.tokens
 
 
 def token_mask(node: Node) -> Mask:
-    """Return the mask that a node makes of token numbers: a comparison, or a cast to truth values.
+    """Return the mask of valid tokens that a node computes from token numbers.
 
-    The result of the node must be the same for all token numbers but one, which then stands for a
-    missing token. Raises :class:`UnsupportedError` for other nodes, and if another node has made a
-    mask for another number.
+    The node compares the token numbers with a constant, or casts them to truth values. Its result
+    must be the same for all token numbers except one; this token number marks padding. Raises
+    :class:`UnsupportedError` for other nodes, or if an earlier node uses another token number for
+    padding.
     """
     (numbers,) = (value for value in node.inputs if isinstance(value, View))
     known = next((value for value in node.inputs if isinstance(value, np.ndarray)), np.zeros(()))

@@ -94,11 +94,11 @@ class Centred(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Spread(Of):
-    """A term of a LayerNorm that a graph computes as a sum of terms.
+    """A term of a LayerNorm, if a graph computes the LayerNorm as a sum of several terms.
 
-    Its value is ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``. Here ``x`` is
-    the source tensor; the mean and the variance are those of each row of ``x``. The field ``parts``
-    has the numbers (a, b, c). The complete norm has (1, -1, 0).
+    The value of the term is ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``.
+    Here ``x`` is the source tensor; the mean and the variance are those of each row of ``x``. The
+    field ``parts`` has the numbers (a, b, c). The complete LayerNorm has (1, -1, 0).
     """
 
     epsilon: float
@@ -164,7 +164,7 @@ class Affine(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Norm(Of):
-    """A tensor whose rows are the normalized rows of the source, times ``gamma`` plus ``beta``.
+    """The output of a norm: each row of ``source`` is normalized, times ``gamma``, plus ``beta``.
 
     If ``rms`` is true, the norm is an RMS norm, which does not subtract the mean; otherwise it is a
     LayerNorm.
