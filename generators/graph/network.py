@@ -15,7 +15,7 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Storage of a value: in the residual stream, the scratchpad, or stored keys and values."""
+    """Storage class of a value: residual stream, scratchpad, or cached keys and values."""
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""

@@ -64,11 +64,12 @@ class Linear:
     """The rescale is multiplied by the rows' factors from a deferred norm."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the weights in ``rows`` and ``columns`` as uint8, [rows of bytes, columns].
+        """Return the stored bytes of a part of the weights, as uint8 [rows of bytes, columns].
 
-        If the layer's ``stored`` is None, each byte is one INT8 weight, and there is a row of bytes
-        for each row of weights. Otherwise the bytes are codes in the format of ``stored``, which
-        may hold several weights in a byte.
+        ``rows`` and ``columns`` are slices of the weight matrix [k, n]. If the layer's ``stored``
+        is None, each byte is one INT8 weight, and there is a row of bytes for each row of weights.
+        Otherwise the bytes have codes, which stand for weights in the format of ``stored``; a byte
+        may have several codes.
         """
         if self.stored is None:
             return self._operands[rows, columns]
@@ -98,8 +99,8 @@ class Linear:
 
         Nested weights are stored in bit planes, with one product for each plane. Other weights have
         a single product. A low-rank correction (two thin matrices whose product is added to the
-        weights) needs two more products. The first in the list is that with the first matrix of the
-        correction, and the last is that with the second matrix.
+        weights) needs two more products. In the list, the product with the first matrix of the
+        correction is first, and the product with the second matrix is last.
         """
         low, correction = self.low_rank, self.correction
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
@@ -108,7 +109,12 @@ class Linear:
 
     @cached_property
     def correction(self) -> "Linear | None":
-        """Product with the second matrix of the low-rank correction; None without a correction."""
+        """Linear layer that multiplies by the second matrix of the low-rank correction, or None.
+
+        A low-rank correction adds the product of two thin matrices to the weights. The source of
+        the returned layer is the product of this layer's input and the first matrix. The property
+        is None if this layer has no correction.
+        """
         if self.low_rank is None:
             return None
         thin, weight = self.low_rank.first.target, self.low_rank.weight
@@ -199,7 +205,7 @@ class Convert:
 
     @property
     def product(self) -> bool:
-        """True if the conversion is a product with the identity matrix (the source is INT8)."""
+        """True if the source is INT8, so that a product with the identity matrix converts it."""
         return not self.source.wide
 
 

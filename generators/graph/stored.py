@@ -27,11 +27,11 @@ class Stored:
     """Scales of the groups, [ceil(k / group), n], from 1 to 255."""
 
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
-        """Return the stored bytes of the weights in ``rows`` and ``columns``, [byte rows, columns].
+        """Return the stored bytes of a part of the weights, as uint8 [rows of bytes, columns].
 
-        A byte has the codes of one or more weights of a column, or a scale that weights of the
-        column share. If groups of rows share scales, ``rows`` must begin at the first row of a
-        group.
+        ``rows`` and ``columns`` are slices of the matrix [k, n]. A byte has the codes of one or
+        more weights of a column, or a scale that weights of the column share. If groups of rows
+        share scales, ``rows`` must begin at the first row of a group.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -70,15 +70,16 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return the bytes that weights occupy in weight slots, and the scales of these slots.
+    """Return weights as the bytes of weight slots, and the scales of these slots.
 
-    A weight slot is storage in the array for one weight tile: ``size`` rows of bytes. Each byte has
-    two weights of the same column. ``rows`` is the range of the rows of the weight matrix [k, n]
-    that are converted. The first result is the array of their bytes, [rows of bytes, n].
+    A weight slot is storage in the array for one tile of weights: ``size`` rows of bytes. Each byte
+    has two weights of the same column. ``stored`` is the weight matrix [k, n], and the slice
+    ``rows`` selects the rows to convert. The first result is an array [rows of bytes, n].
 
-    If groups of weights share scales, the second result is a :class:`Stored` with these bytes and
-    one scale for each column of each slot. Then ``rows`` must begin at the first row of a group,
-    and each group must fill whole slots. Without group scales, the second result is None.
+    In a column of ``stored``, groups of successive weights may share scales. Then the second result
+    is a :class:`Stored` with the bytes, and one scale for each column of each slot. In this case
+    ``rows`` must begin at the first row of a group, and each group must fill whole slots. Without
+    such scales, the second result is None.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
@@ -90,11 +91,11 @@ def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | No
 
 
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
-    """Return the flags of an instruction that reads ``stored`` weights.
+    """Return the flags of an instruction that reads weights in the format of ``stored``.
 
-    The flags state the weights' format and, if groups of weights share scales, that the weights
-    have such scales. INT8 weights (``stored`` is None) have no flags. Raises :class:`InputError` if
-    the configuration lacks the format or the group size.
+    The flags state the format and, if groups of weights share scales, that there are such scales.
+    If ``stored`` is None, the weights are INT8 and need no flags. Raises :class:`InputError` if the
+    configuration lacks the format or the group size; the message has the model's name ``model``.
     """
     if stored is None:
         return frozenset()

@@ -16,7 +16,7 @@ Interval = tuple[int, int]
 
 @dataclass
 class Use:
-    """Lifetimes of a scratchpad buffer, and counts of its uses together with other buffers.
+    """Lifetimes of a scratchpad buffer, and how often other buffers are used together with it.
 
     A lifetime is a range of instructions of a program during which the buffer's content is needed.
     """
@@ -24,7 +24,8 @@ class Use:
     intervals: list[Interval] = field(default_factory=list)
     """First and last instruction index of each lifetime."""
     beside: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    """Number of uses of each other buffer by the same or a neighbouring instruction."""
+    """Joint uses with each other buffer: 4 for each instruction that uses both, and 1 if one buffer
+    is used by an instruction, and the other by the latest instruction of another engine before."""
 
     def overlaps(self, other: "Use") -> bool:
         """Return whether this buffer and the buffer of ``other`` are live at the same time."""
@@ -43,7 +44,7 @@ class Use:
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
     """Return a dictionary from buffer name to :class:`Use`, for a program without loops.
 
-    It has an entry for each buffer that an instruction of the program accesses.
+    The dictionary has an entry for each buffer that an instruction of the program accesses.
     """
     by_buffer: dict[str, Use] = defaultdict(Use)
     last: dict[Engine | None, list[str]] = defaultdict(list)
@@ -75,12 +76,12 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
     """Return the :class:`Use` of each buffer in a program whose last part is executed repeatedly.
 
-    The result is a dictionary by buffer name. ``used`` is the result of :func:`uses` for the
-    program with one execution of the last part. ``before`` is the result without the last part. The
-    last part is executed another ``times`` times.
+    ``used`` is the result of :func:`uses` for the program with one execution of the last part.
+    ``before`` is the result of :func:`uses` for the program without the last part. The last part is
+    executed another ``times`` times. The result is a dictionary by buffer name.
 
-    Lifetimes are those in ``used``. The counts of joint uses (:attr:`Use.beside`) grow with each
-    further execution: by the difference between the counts in ``used`` and in ``before``.
+    The lifetimes of the result are those in ``used``. The counts :attr:`Use.beside` are those in
+    ``used``, plus their difference from the counts in ``before`` multiplied by ``times``.
     """
     grown = {}
     for name, use in used.items():
@@ -124,11 +125,15 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return the address of a buffer that extends across the boundary of the two middle banks.
+    """Return an address at which a buffer extends from one of the two middle banks to the other.
 
-    The buffer has ``rows`` rows of ``stride`` bytes. About half of the rows are in each bank, and
-    each row is in one bank only. The result is None in these cases: the scratchpad has one bank, it
-    is too small for this address, or the buffer has at most half the bytes of a bank.
+    The buffer has ``rows`` rows of ``stride`` bytes. At this address, about half of the rows are in
+    each of the two scratchpad banks, and no row is in both banks. The result is None in these
+    cases:
+
+    - the scratchpad has one bank;
+    - the buffer would extend beyond the scratchpad;
+    - the buffer has at most half the bytes of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     start = middle - half_bytes(rows, stride, config)

@@ -35,9 +35,10 @@ class Value:
     ``number`` is a property of the run, for example the position of its first token. ``index``
     selects the property. If ``modulo`` is 0, the value is ``number // divide * times``.
 
-    If ``most`` is not 0, the register holds an instruction's number of rows, which is at least 1.
-    In this case the formula has ``number - first``, limited to the range from 1 to ``most``, in
-    place of ``number``.
+    If ``most`` is not 0, the register holds the number of rows that an instruction processes. The
+    instruction begins after the first ``first`` rows of the run, and processes at least 1 row and
+    at most ``most`` rows. The formula then has ``number - first``, limited to this range, in place
+    of ``number``.
     """
 
     index: Index
@@ -50,11 +51,11 @@ class Value:
     most: int = 0
 
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
-        """Return the register's value for a run.
+        """Return the register's value for a run: the result of the formula of :class:`Value`.
 
-        If :attr:`index` is TOKEN, the number in the formula is the token number ``tokens[row]``, or
-        0 if ``tokens`` has no element ``row``. For any other :attr:`index`, the number is
-        ``numbers[index]``.
+        If :attr:`index` is TOKEN, ``number`` in the formula is the token number ``tokens[row]``, or
+        0 if ``tokens`` has no element ``row``. For any other :attr:`index`, ``number`` is
+        ``numbers[index]``, a property of the run.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
@@ -72,10 +73,12 @@ Call = Mapping[int, Value]
 def registers(
     call: Call, numbers: Mapping[Index, int], tokens: Sequence[int] = ()
 ) -> dict[int, int]:
-    """Return a dictionary from register number to the register's value for a run.
+    """Return the values of the registers for a run: a dictionary from register number to value.
 
-    ``call`` has the formulas; ``numbers`` and ``tokens`` describe the run. If ``tokens`` is empty,
-    the result omits the registers whose values depend on token numbers.
+    ``call`` has a formula (:class:`Value`) for each register that the host writes before the run.
+    ``numbers`` has the properties of the run that the formulas use, such as the position of its
+    first token. ``tokens`` has the run's token numbers. If ``tokens`` is empty, the result omits
+    the registers whose values depend on token numbers.
     """
     return {
         int(register): value.at(numbers, tokens)

@@ -72,7 +72,7 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All tensor parts that the instruction writes: this part, then the parts in ``below``."""
+        """All tensor parts that one instruction writes: this part, then the parts in ``below``."""
         return [replace(self, below=()), *self.below]
 
 
@@ -102,13 +102,16 @@ class Draft:
         return dict(sorted(Counter(v.buffer for v in values if isinstance(v, Ref)).items()))
 
     def number(self, operand: str) -> int:
-        """Return the number in an operand, which must not be a buffer or a register."""
+        """Return the value of the operand named ``operand``, which must be a number.
+
+        Other operands are addresses in a buffer, or registers.
+        """
         value = self.operands[operand]
         assert isinstance(value, int)
         return value
 
     def begins(self, buffer: str) -> bool:
-        """Return whether the instruction overwrites a buffer without reading its old content."""
+        """Return whether this instruction overwrites ``buffer`` without reading the old content."""
         return self.defines == buffer and self.buffers.get(buffer) == 1
 
 
@@ -176,19 +179,21 @@ def arrange(
 ) -> list[list[Node]]:
     """Return the list of instructions of each section, with each load placed before its use.
 
-    A section is a list of items (:class:`Item`). An item has instructions, and loads that must
-    precede these instructions. Items with the same :attr:`Item.stream` form a stream. If ``across``
-    is true, a stream continues in the next section. A load may then be in the section before its
-    item.
+    A program is divided into sections. A section is a list of items (:class:`Item`). An item has
+    instructions, and loads that must precede these instructions. Items with the same
+    :attr:`Item.stream` form a stream.
 
-    The items of a stream are counted from 0. The loads of item n are placed before the instructions
-    of item ``max(n - d, n // 2)``. The distance d is ``ahead``, but at most the number of the
-    section's items minus 1. The term ``n // 2`` keeps the first items from waiting for too many
-    loads.
+    If ``across`` is true, a stream continues in the next section, and its loads may be placed in
+    the section before their item. Otherwise the streams of each section are separate. In both
+    cases, the items of a stream are counted from 0.
+
+    The loads of item n are placed before the instructions of item ``max(n - d, n // 2)`` of the
+    same stream. The distance d is ``ahead``, but at most the number of items in the section of item
+    n minus 1. The term ``n // 2`` keeps the first items from waiting for too many loads.
 
     If ``early`` is true, the loads of item n are placed before item ``n - ahead`` instead. If n is
-    at most ``ahead``, they are placed at the start of the section, but after any loads with which
-    the section's instructions begin.
+    at most ``ahead``, they are placed at the start of item n's section, but after any loads with
+    which the section's instructions begin.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

@@ -121,5 +121,9 @@ class Fill:
 
 
 def written(nodes: Sequence[Node]) -> list[Written]:
-    """Return the tensor parts that instructions write, in execution order."""
+    """Return the tensor parts that the vector instructions of a program write, in execution order.
+
+    ``nodes`` are the program's instructions and loops. A tensor part is a range of rows and columns
+    of one tensor. For an instruction in a loop, the result has a tensor part for each iteration.
+    """
     return [draft.written for draft in flatten(nodes) if draft.written is not None]

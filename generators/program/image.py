@@ -45,7 +45,8 @@ class ImageBuilder:
     def add(self, data: Bytes) -> Piece:
         """Append a piece with the bytes ``data`` [count] to the image, and return the piece.
 
-        Zeros fill the rest of the piece, which has rows of equal length (see :func:`piece_of`).
+        The number of bytes is rounded up to rows of equal length (see :func:`piece_of`). The added
+        bytes are zeros.
         """
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)
@@ -78,9 +79,11 @@ class ImageBuilder:
 
 
 def piece_of(addr: int, count: int, config: Config) -> Piece:
-    """Return the piece of external memory at an address, with at least ``count`` bytes.
+    """Return a piece of external memory that begins at ``addr`` and has at least ``count`` bytes.
 
-    The piece has as few rows as possible, all of the same number of whole words.
+    A piece consists of rows of equal length. A row is a whole number of memory words, and has at
+    most :data:`LONGEST_ROW` bytes. The piece has the smallest number of rows that this limit
+    permits.
     """
     m = -(-count // LONGEST_ROW)
     words = -(-count // (m * config.mem_bytes))

@@ -1,7 +1,7 @@
-"""Conversion of repeated instructions with addresses to loops.
+"""Conversion of repeated instructions to loops, after the assignment of scratchpad addresses.
 
-A loop has one instruction for all iterations. The instruction's operands grow by constants from
-iteration to iteration.
+In a loop, each instruction is stored once for all iterations. The instruction's operands grow by
+constants from iteration to iteration.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,12 +69,13 @@ def inside(nodes: Sequence[Line | Loop]) -> Iterator[Line]:
 def lines(
     nodes: Sequence[Node], addresses: Mapping[str, int], config: Config
 ) -> list[Line | Loop] | None:
-    """Return a list of a program's instructions and loops, or None if a loop is impossible.
+    """Return a list of instructions and loops, or None if repeated instructions cannot be a loop.
 
-    ``addresses`` is a dictionary from buffer name to the address that replaces references to the
-    buffer. A loop is possible if its iterations have the same instructions, and each operand grows
-    by a constant from iteration to iteration. Raises :class:`ProgramError` if an instruction cannot
-    run on the configuration.
+    ``nodes`` are the program's instructions and repetitions; a repetition (:class:`Repeat`) has the
+    instructions of each iteration. A repetition can be a loop if its iterations have the same
+    instructions, and each operand grows by a constant from iteration to iteration. ``addresses`` is
+    a dictionary from buffer name to the address that replaces references to the buffer. Raises
+    :class:`ProgramError` if an instruction cannot run on the configuration.
     """
     return _placed([nodes], (), addresses, config)
 

@@ -1,13 +1,12 @@
 """Dependency tokens of a program with loops.
 
 A dependency token makes an instruction of one engine wait for an earlier instruction of another
-engine. The earlier instruction pushes the token, and the waiting instruction pops the token. In a
-loop, each iteration must push and pop the same tokens. A token that is pushed in a loop must be
-popped in the same loop.
+engine. The earlier instruction pushes the token, and the waiting instruction pops the token. A loop
+is stored once for all iterations, so each iteration must push and pop the same tokens.
 
-Barriers (:mod:`celosia.generators.program.loops`) ensure both rules. A loop needs no barriers if
-consecutive iterations need the same tokens. Then an engine may begin the next iteration while other
-engines are still in the current one.
+Barriers (instructions that only make engines wait) separate the iterations of a loop, so that the
+loop obeys this rule. A loop that obeys the rule without barriers does not need them. Then an engine
+may begin the next iteration while other engines are still in the current one.
 """
 
 from collections.abc import Sequence
@@ -24,9 +23,11 @@ TRIED = 4
 def loop_tokens(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
     """Return a dictionary from the ``id`` of each :class:`Line` to the line's dependency tokens.
 
-    Such a token makes an instruction wait for an earlier instruction of another engine. Barriers
-    (instructions that only make engines wait) give all iterations of a loop the same tokens. The
-    result is None if there is a loop without barriers whose iterations need different tokens.
+    A line is an instruction. A dependency token makes an instruction wait for an earlier
+    instruction of another engine. All iterations of a loop must have the same tokens. A loop with
+    barriers (instructions that only make engines wait) always meets this condition. The result is
+    None if a loop without barriers does not meet the condition. It is also None if a program with
+    such a loop has nested loops.
     """
     if all(node.barred for node in nodes if isinstance(node, Loop)):
         return _order(nodes, config, body=False)

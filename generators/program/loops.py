@@ -76,8 +76,11 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
 
     Loops use registers for operands that change from iteration to iteration. If too few registers
     are free, loops also overwrite registers that the host has set. The host must then write these
-    registers before each start. The result is None if even these registers do not suffice, or if
-    iterations of a loop without barriers need different dependency tokens.
+    registers before each start. The result is None in these cases:
+
+    - even these registers do not suffice;
+    - the instructions of a loop need different dependency tokens (signals between engines) in
+      different iterations. Barriers in the loop, if it has any, prevent this case.
     """
     if config.fused:
         _follow(nodes)

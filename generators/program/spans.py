@@ -17,7 +17,11 @@ class Reads:
     """Stored lines of weights, evenly distributed over these cycles."""
 
     def share(self, banks: Container[int | None]) -> float:
-        """Return the share of the span's cycles in which the product reads no bank in ``banks``."""
+        """Return the share of the span's cycles in which the product reads none of ``banks``.
+
+        The span is the cycles from ``begin`` to ``end`` - 1, in which a matrix product reads the
+        scratchpad. ``banks`` are numbers of scratchpad banks.
+        """
         if self.banks[0] in banks:
             return 0.0
         return max(1 - self.lines / (self.end - self.begin), 0.0) if self.banks[1] in banks else 1.0
@@ -64,11 +68,12 @@ class Sums:
     rows have the same parity."""
 
     def wait(self, now: int, parity: int) -> int:
-        """Return the number of cycles that a command waits for an accumulator row.
+        """Return the number of cycles that a command waits before it reads an accumulator row.
 
         The command requests the row in cycle ``now``. ``parity`` is 0 if the row's number is even,
-        and 1 if it is odd. The command waits while the products write a row of this parity, but
-        not beyond the span's end.
+        and 1 if it is odd. Matrix products write accumulator rows in the cycles from ``begin`` to
+        ``end`` - 1. In these cycles, the command waits while the products write a row of this
+        parity.
         """
         if not self.begin <= now < self.end:
             return 0

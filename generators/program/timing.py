@@ -42,8 +42,9 @@ def parts(step: Step, config: Config) -> int:
     """Return the number of passes of the array for each row of activations in a product.
 
     In a pass, the array multiplies the row by some bits of each weight. Several passes are needed
-    if weights have more bits than one pass handles, and for INT16 activations. INT16 weights take
-    two products; the product with their low bytes needs only one pass.
+    if weights have more bits than one pass handles. INT16 activations need two passes. A product of
+    INT16 activations and INT16 weights consists of two commands: the command for the high bytes of
+    the weights needs two passes, the command for the low bytes one pass.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -94,12 +95,11 @@ class VectorTiming:
         the memories, so they may delay the command. Three arguments have the spans of cycles in
         which products access memories:
 
-        - ``others`` has the spans in which products read the scratchpad.
-        - ``sums`` has the spans in which products with weights in weight slots (storage in the
-          array) write accumulator rows.
-        - ``tiles`` has the spans in which all other products write accumulator rows: one span for
-          each weight tile, in which rows are written in ascending order. Past spans are removed
-          from ``tiles``.
+        - ``others``: in these spans, products read the scratchpad.
+        - ``sums``: products write accumulator rows, and their weights are in weight slots (storage
+          in the array).
+        - ``tiles``: products with other weights write accumulator rows in ascending order. There is
+          one span for each weight tile. Spans that end before ``begin`` are removed from ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -135,10 +135,10 @@ class VectorTiming:
     def read(self, step: Step, done: int) -> int:
         """Return the first cycle in which the engine can accept the command after ``step``.
 
-        ``step`` completes in cycle ``done``. It has the flag ``followed``, which permits the engine
-        to accept the next command earlier. The engine waits only until ``step`` has requested its
-        last row of sums from the accumulators. If ``step`` has a second input, the engine also
-        waits until the last line of that input is requested.
+        ``step`` is a command with the flag ``followed``, which permits the engine to accept the
+        next command before ``step`` completes in cycle ``done``. The engine accepts the next
+        command after requesting the last accumulator row of ``step``. If ``step`` has a second
+        input, the engine must also have requested the last line of that input.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -258,10 +258,14 @@ class MatrixTiming:
       weights and activations are in the same scratchpad bank;
     - in an array of adder trees: after the tile's last line of weights.
 
-    If weights of any format and activations are in the same bank, each read of a line delays the
-    activations by one cycle. Weights in a format of fewer than 8 bits have fewer lines. Weights in
-    weight slots (storage in the array) have no lines to load. A PRELOAD only loads weights: each
-    tile takes one cycle instead of its activations' cycles.
+    Further rules apply to special weights and commands:
+
+    - If weights of any format and activations are in the same bank, each read of the bank for
+      weights delays the activations by one cycle.
+    - Weights in a format of fewer than 8 bits need fewer reads.
+    - Weights in weight slots (storage in the array) need no reads, and no lines arrive.
+    - A PRELOAD loads weights and has no activations. For each of its tiles, the time of the
+      activations is counted as one cycle.
     """
 
     def __init__(self, config: Config):
