@@ -34,14 +34,15 @@ def run_campaign(
 ) -> Iterator[Outcome]:
     """Run the first ``count`` cases of a series, except cases that have a stored outcome.
 
-    Returns an iterator over the outcomes of all ``count`` cases, both new and earlier ones, in
-    index order. Each worker (a process, for example) gets ``chunk`` cases at a time. The outcomes
-    of a chunk are written to ``store`` together, after the chunk's last case. So if this process is
-    killed, only the outcomes of unfinished chunks are lost.
+    Returns an iterator over the outcomes of all ``count`` cases, both new and stored, in index
+    order. The function ``job`` runs one case in a worker (a process, for example). If ``job``
+    raises an exception, the case's outcome contains the error: the message of a :class:`RunError`,
+    or the traceback of any other exception.
 
-    ``tell(done, count)`` is called at the start and after each chunk; ``done`` is the number of
-    cases that have an outcome. If ``job`` raises an exception, the case's outcome records it as an
-    error: for a :class:`RunError` its message, for other exceptions a traceback.
+    Each worker gets ``chunk`` cases (a chunk) at a time. After the last case of a chunk, the
+    outcomes of the chunk are written to the database ``store``. So if this process is killed, only
+    the outcomes of unfinished chunks are lost. ``tell(done, count)`` is called at the start and
+    after each chunk; ``done`` is the number of cases that have an outcome.
 
     If a worker dies, the cases of the unfinished chunks run again, one after the other in new
     workers. If a new worker dies too, its case gets an outcome with the error that the worker died.

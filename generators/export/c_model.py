@@ -28,20 +28,22 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C files of a compiled encoder: a dictionary from file names to contents.
+    """Return the C files of a compiled encoder: a dictionary from file name to content.
 
-    The files are the model, sample inputs with the expected outputs, and the driver. The model is
-    ``NAME_model`` in ``NAME_model.c``; NAME is derived from the model's name. The arguments are:
+    The files are the model, sample inputs with the expected outputs, and a driver (C code that runs
+    the model on the accelerator). The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived
+    from the model's name. The arguments are:
 
+    - ``compiled``, the encoder;
     - ``inputs``, the samples: each is an array of real numbers that :meth:`Host.request` accepts;
-    - ``outputs``, the bytes of the golden machine's output for each sample; bytes beyond the size
-      of the model's output are ignored;
+    - ``outputs``, the bytes of the expected output for each sample; bytes beyond the size of the
+      model's output are ignored;
     - ``names``, the names of the output's columns;
-    - ``bits``, the number of upper bits of each weight that the machine reads: 8, or for nested
+    - ``bits``, the number of upper bits of each weight that the accelerator reads: 8, or for nested
       weights (readable with fewer bits) also 4 or 2.
 
-    Raises :class:`InputError` if a Python package that generates the C header of the machine's
-    registers is missing.
+    Raises :class:`InputError` if a Python package is missing that generates a C header of the
+    accelerator's registers.
     """
     image = compiled.image.tobytes()
     start, again = (compiled.run(again=kept, bits=bits).entry for kept in (False, True))

@@ -40,14 +40,18 @@ def model_files(
 ) -> dict[str, str | bytes]:
     """Return the C files of a compiled model: a dictionary from file name to content.
 
-    The files are the header and the source of the model ``NAME_model``, its samples, and the
-    driver; NAME is derived from the model's name. Two further files describe the machine's
-    registers: a C header and a SystemRDL file. The arguments are:
+    The files are the header and the source of the model ``NAME_model``, a source with sample
+    inputs, and a driver (C code that runs the model on the accelerator). NAME is derived from the
+    model's name. Two further files describe the accelerator's registers: a C header and a SystemRDL
+    file. The arguments are:
 
+    - ``code``, the compiled model;
     - ``modules``, the names of the driver's C modules; each has a ``.c`` and a ``.h`` file, and the
       last one runs the model;
-    - ``arrays``, the lines of the model's constant arrays besides the program;
-    - ``fields``, the initializers of the model's fields in the order of their declaration.
+    - ``arrays``, lines of C code that define all constant arrays of the model except its program;
+    - ``fields``, the initializers of the fields of the C structure ``NAME_model``, in the order of
+      their declaration;
+    - ``samples``, C code that defines the sample inputs and the expected outputs.
 
     Raises :class:`InputError` if a Python package that generates the header is missing.
     """

@@ -64,8 +64,8 @@ def load_compiled(folder: Path) -> tuple[Host, TokenizerLike | None, Any]:
 def load_compiled_text(folder: Path) -> tuple[Host, TokenizerLike, dict[str, Any]]:
     """Return a compiled decoder, its tokenizer, and a dictionary that describes its quantization.
 
-    The dictionary is the entry ``made`` of the manifest. Raises :class:`InputError` in the cases of
-    :func:`load_compiled`, and if the folder contains an encoder.
+    ``folder`` is a folder that ``celosia compile`` has written. Raises :class:`InputError` in the
+    cases of :func:`load_compiled`, and if the folder contains an encoder.
     """
     code, tokenizer, known = load_compiled(folder)
     if not code.reads_tokens or tokenizer is None:

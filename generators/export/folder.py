@@ -16,7 +16,7 @@ ORIGIN = "origin"
 
 
 def with_digests(files: Mapping[str, str | bytes]) -> Files:
-    """Return a compiled model's files, with digests (SHA-256) of the files in the manifest.
+    """Return a compiled model's files, and store the SHA-256 digest of each in the manifest.
 
     ``files`` and the result are dictionaries from file name to content.
     """
@@ -31,9 +31,10 @@ def with_digests(files: Mapping[str, str | bytes]) -> Files:
 
 
 def manifest_digest(described: Mapping[str, Any]) -> str:
-    """Return the SHA-256 digest of a manifest's entries, in hexadecimal.
+    """Return the SHA-256 digest of a compiled model's manifest, in hexadecimal.
 
-    The entries with this digest and with the origin of the float model are left out.
+    The manifest ``described`` is a dictionary of facts about the model. Its entries ``digest`` (the
+    stored digest) and ``origin`` (the float model's file) do not affect the result.
     """
     left_out = (OWN_DIGEST, ORIGIN)
     entries = {name: value for name, value in described.items() if name not in left_out}

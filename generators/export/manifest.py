@@ -48,14 +48,15 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    A host first processes the entries of the manifest's list ``setup`` in order:
+    ``code`` is the compiled model, and ``source`` is the imported float model. A host first
+    processes the entries of the manifest's list ``setup`` in order:
 
     - The host writes the entry's image file to external memory, from address 0 on.
     - If the entry names a setup program, the host loads that program, starts it at word 0 and waits
       for its end. A setup program copies the image to memories in the chip.
 
-    Then the host loads the program that the entry ``program`` describes. This entry has a
-    dictionary ``entries`` of the entry points: the word addresses at which the host can start the
+    Then the host loads the program that the manifest's entry ``program`` describes. This entry has
+    a dictionary ``entries`` of the entry points: the word addresses at which the host can start the
     program. All other addresses are in bytes.
 
     The manifest also has these entries:
@@ -68,10 +69,10 @@ def manifest(
     - ``cycles``: the predicted number of cycles for an encoder's longest input, or for a decoder's
       last token; None for a microcoded machine.
 
-    The prediction assumes that external memory returns the first word of an access after
-    ``latency`` cycles, and one more word every ``interval`` cycles. ``bits`` is the number of upper
-    bits of each weight that the machine reads: 8, or for nested weights (readable with fewer bits)
-    also 4 or 2.
+    The arguments ``latency`` and ``interval`` describe the external memory for this prediction: the
+    memory returns the first word of an access after ``latency`` cycles, and one more word every
+    ``interval`` cycles. The argument ``bits`` is the number of upper bits of each weight that the
+    machine reads: 8, or for nested weights (readable with fewer bits) also 4 or 2.
     """
     config, text = code.config.replace(trace=False), code.reads_tokens
     cycles = None

@@ -33,15 +33,16 @@ def quantize_attention(
 ) -> Attention:
     """Return a quantized attention operation that stores keys and values in ``kv_bits`` bits.
 
-    Keys and values are the upper ``kv_bits`` bits of INT8 numbers. If ``block`` is not 0, values
-    have mantissas of ``kv_bits`` bits instead, and each group of ``block`` columns shares an
-    exponent. If ``deferred`` is true, the softmax's division by the sum is applied to the
-    attention's result instead of the probabilities.
+    ``node`` is the attention in the graph of the float model. Keys and values are the upper
+    ``kv_bits`` bits of INT8 numbers. If ``block`` is not 0, values have mantissas of ``kv_bits``
+    bits instead, and each group of ``block`` columns shares an exponent. If ``deferred`` is true,
+    the softmax's division by the sum is applied to the attention's result instead of the
+    probabilities.
 
-    In shaped attention, probabilities ``p`` of n tokens are replaced by ``beta * p + alpha * I -
-    gamma / n``. ``I`` is the identity matrix. Each head has constants alpha, beta and gamma among
-    the model's weights. Raises :class:`InputError` if ``alpha / beta`` or ``gamma / (n * beta)`` of
-    a head exceeds the range of an instruction's operand.
+    If the model's field ``shaped`` is true, the probabilities ``p`` of n tokens are replaced by
+    ``beta * p + alpha * I - gamma / n``. ``I`` is the identity matrix. Each head has constants
+    alpha, beta and gamma among the model's weights. Raises :class:`InputError` if ``alpha / beta``
+    or ``gamma / (n * beta)`` of a head exceeds the range of an instruction's operand.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

@@ -123,13 +123,15 @@ class Calibrator:
     def run(
         self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
     ) -> dict[str, Floats]:
-        """Evaluate a batch, extend the ranges, and return a dictionary from tensor name to tensor.
+        """Evaluate the float model on a batch, and return a dictionary from tensor name to tensor.
+
+        The method also updates the calibrator's ranges of these tensors. It does not store rows of
+        the tensors: the caller must pass the result to ``rows.add``.
 
         ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. If ``source`` is
         true, the encoder of an encoder-decoder evaluates ``inputs``; if false, its decoder does.
-        Any other model is evaluated as a whole. The method stores no rows: the caller adds the
-        result to :attr:`rows`. Raises :class:`InputError` if a tensor exceeds the range of 32-bit
-        floats.
+        Any other model is evaluated as a whole. Raises :class:`InputError` if a tensor exceeds the
+        range of 32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -180,10 +182,13 @@ def calibrate(
     together. The lower end is the percentile ``100 - percentile``. Both ends are computed exactly
     as by :func:`numpy.percentile`; then the range is extended to include 0.
 
-    The result also has rows of the tensors ``wanted`` (names) or, if ``wanted`` is None, of all
-    tensors with a row for each token. If ``wanted`` is None, all inputs must have the same length,
-    and the field ``tokens`` of the result has the inputs whose rows are stored. ``progress`` is
-    called with the number of evaluated inputs and the number of all inputs.
+    The result also has rows of the tensors named in ``wanted``, for all inputs or, if memory is
+    short, for some of them. ``progress`` is called with the number of evaluated inputs and the
+    number of all inputs.
+
+    If ``wanted`` is None, the result has rows of all tensors with a row for each token. In this
+    case all inputs must have the same length, and the result's field ``tokens`` has the inputs to
+    which the rows belong.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
     the model does not accept. The same error is raised if ``percentile`` is at most 50, or above

@@ -58,7 +58,9 @@ class HeadSteps:
     - ``options.whole`` is the number of columns of each key head that are stored in 8 bits, even if
       the other columns have fewer bits.
     - ``options.block`` is the number of value columns that share an exponent.
-    - ``balance`` is from 0 to 1; if it is 0, all columns of values have the same scale.
+    - ``balance``, from 0 to 1, is the degree to which the scales of columns differ. Here it affects
+      only values: if it is 0, all columns of values have the same scale, unless
+      ``options.deferred`` is set.
 
     Raises :class:`InputError` if ``whole`` exceeds the columns of a key head, or if the number of
     value columns is not a multiple of ``block``.
@@ -91,8 +93,9 @@ class HeadSteps:
     def projected(self, tensor: Tensor, *, wide: bool) -> Tensor:
         """Return a copy of ``tensor`` (attention's queries or keys) with a scale for each column.
 
-        A tensor whose name ends in ``_sums`` is the input of a rotary embedding; it becomes INT16.
-        Any other tensor is an operand of the scores' product; it becomes INT16 if ``wide`` is true.
+        If the tensor's name ends in ``_sums``, a rotary embedding follows, and the copy is INT16.
+        Otherwise the tensor is an operand of the matrix product of queries and keys. In this case
+        the copy is INT16 if ``wide`` is true; otherwise it has the width of ``tensor``.
         """
         prefix, _, kind = tensor.name.rpartition(".")
         name, steps = kind.removesuffix("_sums"), self.keys(prefix)
@@ -130,8 +133,8 @@ class HeadSteps:
     def value(self, tensor: Tensor) -> Tensor:
         """Return a copy of ``tensor`` (attention's values) with a scale and offset for each column.
 
-        The offsets are 0 if the option ``deferred`` is set. With this option, norms leave rows
-        unscaled, and the next product multiplies each row by its normalization factor.
+        If ``options.deferred`` is set, the softmax's division by the sum follows the product with
+        the values, and all offsets are 0.
         """
         values = self.calibration.values(tensor.name)
         together = 1 if self.balance else tensor.columns
@@ -191,10 +194,11 @@ def quantize_keys(
     ``keys`` is a list of arrays [n, kv_heads, head_dim], one for each text. ``queries`` is a list
     of arrays [n, heads, head_dim]. If ``causal`` is true, a query attends only to the keys of its
     token and of earlier tokens, otherwise to all keys of its text. If ``rotary`` is true, keys and
-    queries are rotated by their positions.
+    queries include a rotary embedding of their positions.
 
-    Stored column j of a key is column ``columns[j]`` of the float model's head. The first ``whole``
-    stored columns keep 8 bits; the option ``kv_bits`` sets the number of bits of all others.
+    The arguments ``columns`` and ``whole`` describe stored keys. Column j of a stored key is column
+    ``columns[j]`` of the float model's key. The first ``whole`` columns are stored in 8 bits; the
+    option ``kv_bits`` sets the number of bits of all other columns.
 
     The product of the query's and the key's scale is the same for all columns of a head. So a
     larger scale of a key column means a smaller scale of the query column. The result's field

@@ -48,11 +48,13 @@ def correct(
 ) -> Corrected:
     """Return weights [n, k] as codes of few bits, with a correction of rank ``rank``.
 
-    ``form`` is the format of the codes. If ``group`` is not 0, each ``group`` successive weights of
-    an output share a further scale. ``inputs`` are samples [count, k] of the layer's input, in
-    units of the input's scales. An output whose weights are all 0 has only codes 0, and no
-    correction. Raises :class:`InputError` if ``rank`` is not less than both n and k; the message
-    has the layer's name ``layer``.
+    A code selects one of the values of the number format ``form``. The correction is a product of
+    two thin matrices that is added to the weights. Each output has a scale. If ``group`` is not 0,
+    each ``group`` successive weights of an output also share a scale. ``inputs`` are samples
+    [count, k] of the layer's input, in units of the input's scales.
+
+    An output whose weights are all 0 has no correction. Raises :class:`InputError` if ``rank`` is
+    not less than both n and k; the message has the layer's name ``layer``.
     """
     n, k = weights.shape
     if rank >= min(k, n):

@@ -1,18 +1,21 @@
 """Chooses the weight format of each matrix, for the smallest model within a bound of the loss.
 
-A mixture is a model whose matrices have different formats; in a uniform model all matrices have the
-same format. The quantization scales of tensors do not depend on weight formats. So the matrices of
-a mixture can be taken from uniform models.
+The loss of the model may exceed the loss of the INT8 model by at most the bound. A mixture is a
+model whose matrices have different formats; in a uniform model all matrices have the same format.
+The quantization scales of tensors do not depend on weight formats. So the matrices of a mixture can
+be taken from uniform models.
 
 The choice has three steps:
 
-- Each matrix is measured in a coarse format, with all other matrices in INT8. The increase over the
-  loss of the INT8 model is the loss that the matrix adds in this format. For its other formats, the
-  added loss is estimated: it is assumed to be proportional to the squared error of the matrix's
-  outputs.
-- The estimated loss of a mixture is the INT8 loss plus the added losses of its matrices.
-- The losses of uniform models, and of the best mixtures by this estimate, are measured. The
-  smallest measured model whose loss is within the bound is chosen.
+- Estimate the loss that each matrix adds in each format. For this purpose, the loss (or a smoother
+  error that increases with it) is measured with one matrix in a format of few bits, and all other
+  matrices in INT8. The increase over the INT8 model is the loss that the matrix adds in this
+  format. For other formats, the added loss is assumed to be proportional to the squared error of
+  the matrix's outputs.
+- Find the mixtures with the best estimates. The estimated loss of a mixture is the INT8 loss plus
+  the added losses of its matrices.
+- Measure the losses of the uniform models and of these mixtures, and choose the smallest of these
+  models whose loss is within the bound.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -86,13 +89,14 @@ def mix(
 ) -> Mixture:
     """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
 
-    In a mixture, each weight matrix has one of several formats. The other arguments are functions:
+    In a mixture, each weight matrix has one of several formats. The size of a mixture is the number
+    of bytes of its weights. The other arguments are functions:
 
     - ``make`` takes a format, and returns the model with all weights in this format.
     - ``measure`` takes a model, and returns its loss and an error that increases smoothly with the
       loss. The error is used for models in which only one matrix has a coarse format.
-    - ``look`` takes a model, and returns a dictionary from tensor name to the tensor on some
-      inputs.
+    - ``look`` takes the INT8 model, and returns a dictionary from tensor name to the tensor on some
+      inputs. These tensors show how much each format changes a matrix's outputs.
     - ``progress`` is called with the number of measured models and the number of models to measure.
     """
     models = {name: make(name) for name in (INT8, *CANDIDATES)}

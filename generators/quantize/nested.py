@@ -23,8 +23,9 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
     A program may read only the upper bits of these weights. So the upper four bits of all weights
     are chosen first, while the lower four bits are in the middle of their range (8 of 0 to 15).
-    Then the lower four bits are chosen. In both steps the rounding error of a weight is compensated
-    in the weights of later inputs.
+    Then the lower four bits are chosen. In both steps, the k weights of an output are rounded one
+    after another. The rounding error of each weight is compensated in the weights that are rounded
+    later.
 
     ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Weights
     that are INT8 already (:func:`is_nested`) do not change.
@@ -66,8 +67,9 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 def planes(weight: Ints) -> tuple[Stored, ...]:
     """Return a tuple of the bit planes of INT8 weights, from the highest bits to the lowest.
 
-    A plane (codes and their format) has some bits of all weights: the two highest bits, the next
-    two, or the four lowest. The weights are the sum of the values of all planes.
+    A bit plane has some bits of each weight: the two highest bits, the next two, or the four
+    lowest. Each plane is a matrix of codes, with a format that defines the value of each code. A
+    weight is the sum of the values of its three codes.
     """
     stored_planes, left = [], weight
     for bits, name in PLANES.items():

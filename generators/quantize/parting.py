@@ -98,9 +98,9 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the errors as a dictionary from field name to value, for a report.
+        """Return the number of inputs and the errors, as a dictionary by field name for a report.
 
-        The entry ``warning`` is the text of :attr:`warning`, or None if that is empty.
+        The entry ``warning`` is the text of :attr:`warning`, or None if that text is empty.
         """
         return {
             "inputs": self.inputs,
@@ -122,15 +122,17 @@ def parting(
     sources: Sequence[Sequence[int]] = (),
     progress: Progress | None = None,
 ) -> Parting:
-    """Evaluate a quantized model and its float model on ``inputs``, and return the errors.
+    """Return the errors of a quantized model, compared with its float model on ``inputs``.
 
-    ``inputs`` has at least one input. For a decoder, an input is token numbers [n]. For an encoder,
-    an input has the form that the encoder's description requires. For an encoder-decoder, an input
-    is the decoder's tokens, and ``sources`` has the encoder's tokens for each input.
+    ``model`` is the quantized model, and ``weights`` are the weights of the float model. ``inputs``
+    has at least one input. For a decoder, an input is token numbers [n]. For an encoder, an input
+    has the form that the encoder's description requires. For an encoder-decoder, an input is the
+    decoder's tokens, and ``sources`` has the encoder's tokens for each input.
 
-    The evaluation ends before the last input if three numbers are reached: :data:`FEWEST` inputs,
-    :data:`ENOUGH_ROWS` output rows, and :data:`ENOUGH_PRODUCTS` products in linear layers.
-    ``progress`` is called with the number of evaluated inputs and the number of all inputs.
+    Later inputs are not evaluated if the earlier inputs reach three minimums together:
+    :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows, and :data:`ENOUGH_PRODUCTS` products in
+    linear layers. ``progress`` is called with the number of evaluated inputs and the number of all
+    inputs.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

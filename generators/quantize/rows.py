@@ -14,11 +14,13 @@ KEPT_BYTES = 1 << 30
 
 
 class Rows:
-    """Stores rows of tensors, for all inputs or, if memory is short, for inputs at equal intervals.
+    """Stores the rows of tensors during a calibration, within a limit of memory.
 
-    The model is evaluated on ``count`` inputs of at most ``length`` rows. If :data:`KEPT_BYTES` has
-    no room for all rows of an input, only the input's first rows are stored. ``wanted`` are the
-    names of the tensors; None stands for all tensors with a row for each token.
+    A float model is evaluated on ``count`` inputs of at most ``length`` rows. If the rows for all
+    inputs need more than :data:`KEPT_BYTES` bytes, only the rows for some inputs are stored. These
+    inputs are distributed evenly over all inputs. If the rows for a single input need more, only
+    the first rows for one input are stored. ``wanted`` are the names of the tensors; None stands
+    for all tensors with a row for each token.
     """
 
     def __init__(self, count: int, length: int, wanted: Collection[str] | None = None):
@@ -53,9 +55,10 @@ class Rows:
         return not name.endswith((*BY_PAIRS, "output"))
 
     def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the tokens whose rows are stored, [stored inputs, stored rows].
+        """Return the tokens to which the stored rows belong, [stored inputs, stored rows].
 
-        ``tokens`` has the tokens of all inputs, [count, length].
+        ``tokens`` has the token numbers of all inputs, [count, length]. Each row of a tensor
+        belongs to one token of an input.
         """
         return tokens[self._inputs, : self._places]
 

@@ -32,16 +32,17 @@ def score_errors(
 ) -> Iterator[Floats]:
     """Yield the absolute errors of the scores of each attention of a model, [heads, pairs].
 
-    A pair is a token and one of the tokens to which it attends. Cross-attentions and attentions
-    with keys of fewer than 8 bits are skipped. Attentions with deferred norms are skipped too: such
-    a norm leaves its rows unscaled, and the next product multiplies each row by its normalization
-    factor.
+    A pair is a token and one of the tokens to which it attends. These attentions are skipped:
+
+    - cross-attentions;
+    - attentions with keys of fewer than 8 bits;
+    - attentions in which the softmax's division by the sum is deferred to the attention's result.
 
     ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of
     :func:`evaluate` for ``inputs``. The scores in ``tensors`` are compared with exact scores. Exact
     scores are computed without rounding from the residual stream in ``tensors`` and the integer
-    weights and parameters. Exact scores of a text are clamped to the range of INT16, so that
-    saturation of low scores is not an error.
+    weights and parameters. For a language model, whose low scores may saturate, exact scores are
+    clamped to the range of INT16. So saturation is not an error.
 
     The unit of errors is that of scores: the exponential of a score ``s`` is ``2**(s / 256)``.
     """

@@ -41,9 +41,9 @@ def wide_scale(sizes: Sequence[float]) -> float:
 def best_step(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> float:
     """Return the scale at which integers from -``most`` to ``most`` represent ``values`` best.
 
-    The largest magnitude times each of ``clips`` is tried as the end of the integers' range. The
-    function returns the scale with the least squared error. If all values are 0, it returns ``1 /
-    most``.
+    For each of ``clips``, the function tries one scale: at this scale, ``most`` represents the
+    largest magnitude of ``values`` times the clip. The function returns the scale with the least
+    squared error. If all values are 0, it returns ``1 / most``.
     """
     return float(best_steps(values.reshape(-1, 1), most, clips)[0])
 
@@ -62,10 +62,11 @@ def best_steps(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> Flo
 def least_error(
     values: Floats, tried: Sequence[Floats], rounded: Callable[[Floats], NDArray[Any]]
 ) -> Floats:
-    """Return the scale of each column of values [m, n] with the least squared error, [n].
+    """Return the best of several scales for each column of ``values`` [m, n], as an array [n].
 
-    ``tried`` has the candidates, each an array [n]. ``rounded`` is a function that rounds values,
-    divided by their scales, to levels of a format. A single candidate is returned without a search.
+    The best scale of a column is the scale with the least sum of squared rounding errors. ``tried``
+    has the candidates, each an array [n]. ``rounded`` is a function that rounds values, divided by
+    their scales, to levels of a format. A single candidate is returned without a search.
     """
     steps, least = tried[0], np.full(values.shape[1], np.inf)
     for step in tried if len(tried) > 1 else ():
@@ -131,11 +132,11 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return one INT8 scale for all ``values``, if only their upper bits are stored.
+    """Return one scale for ``values`` that are stored in the upper bits of INT8 integers.
 
-    A value becomes an INT8 integer, and the upper ``bits`` bits of the integer are stored. They
-    represent the mean of all INT8 integers with these upper bits. The function tries several
-    scales, and returns the one with the least squared error.
+    A value is divided by the scale and becomes an INT8 integer. Only the upper ``bits`` bits of the
+    integer are stored. They represent the mean of all INT8 integers with these upper bits. The
+    function tries several scales, and returns the one with the least squared error.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     tried = [np.array([clip * most / half]) for clip in CLIPS]

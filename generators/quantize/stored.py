@@ -34,10 +34,12 @@ def choose(
 ) -> tuple[Stored, Ints, Floats]:
     """Convert a layer's weights [n, k] to a format of few bits; return (codes, operands, scales).
 
-    Operands [k, n] are the INT8 integers that the codes select. Scales [n] are those of the
-    outputs: a weight is approximately its operand times its output's scale. ``inputs`` are samples
-    [count, k] of the layer's input, in units of the input's scales. If they are None, rounding
-    errors are not compensated.
+    A code is a number that selects one of the values of the format ``form``. The codes are a
+    :class:`Stored`. Operands [k, n] are the INT8 integers that the codes select. Scales [n] are
+    those of the outputs: a weight is approximately its operand times its output's scale. ``inputs``
+    are samples [count, k] of the layer's input, in units of the input's scales. With them, the
+    rounding error of a weight is compensated in later weights of the same output. If ``inputs`` is
+    None, each weight is rounded to the nearest value.
 
     If ``group`` is not 0, the weights of an output are divided into groups of ``group`` successive
     weights. Each group has an integer scale: an operand is the value of its code times this scale.
@@ -79,12 +81,14 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return the largest scale of each output [n] that represents all of its weights exactly.
+    """Return the largest scale of each output that represents all of its weights exactly, or None.
 
-    ``weights`` is [n, k]. Each weight is one of ``form.values`` times its output's scale. The
-    result is None if an output has no such scale, or if the format has more than ``TRAINED``
-    values. It is also None if the format shifts the product of a value and its group's scale
-    (``fraction`` is not 0).
+    ``weights`` is [n, k], and the scales are [n]. Each weight is one of the values ``form.values``
+    of a number format, times its output's scale. The result is None in these cases:
+
+    - an output has no such scale;
+    - the format has more than :data:`TRAINED` values, so no scale is searched;
+    - the format shifts each scaled value right (``form.fraction`` is not 0).
     """
     if form.fraction or len(form.values) > TRAINED:
         return None

@@ -280,11 +280,11 @@ class Steps:
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
 
-        ``scaled`` [n, k] are the float weights times the scales of their inputs. ``bias`` [n] is
-        the float bias, and ``out`` [n] are the scales of the outputs. If the option ``per_channel``
-        is false, all outputs have the same scale. If all weights that share a scale are 0, the
-        scales ``out`` are used. Scales are at least ``abs(bias) / 2**30``, so that the integer bias
-        does not exceed 2**30.
+        ``scaled`` [n, k] are the float weights; each weight is already multiplied by the scale of
+        the layer's input column. ``bias`` [n] is the float bias. If the option ``per_channel`` is
+        false, all outputs have the same scale. If all weights that share a scale are 0, the result
+        has the scale of the output itself, from ``out`` [n]. Scales are at least ``abs(bias) /
+        2**30``, so that the integer bias does not exceed 2**30.
         """
         columns = scaled.T if self.options.per_channel else scaled.reshape(-1, 1)
         steps = best_steps(columns, self.operand_max, self.policy.clips)
@@ -294,7 +294,7 @@ class Steps:
     def inputs(self, value: Value) -> Floats | None:
         """Return calibration rows of a tensor [count, columns], divided by its columns' scales.
 
-        The rows are some of those that calibration has stored. The result is None if calibration
+        These are some of the rows that calibration has stored. The result is None if calibration
         has stored no rows of the tensor.
         """
         rows = self.calibration.rows.get(value.name)

@@ -28,10 +28,13 @@ def attended(
 ) -> NDArray[np.bool_]:
     """Return a mask [count, keys] of the keys to which the last ``count`` tokens attend.
 
-    Element [i, j] is true if token i of these tokens attends to key j. ``keys`` is the number of
-    keys of the attention ``node``. If the keys are in the KV cache, ``cache`` determines the mask.
-    If they are a source's, all are attended to. Otherwise they are the keys of the ``count``
-    tokens.
+    Element [i, j] is true if token i of these tokens attends to key j. ``node`` is an attention
+    with ``keys`` keys. The mask depends on the origin of the keys:
+
+    - If the keys are in the KV cache, ``cache`` determines the mask.
+    - If the keys come from the encoder of an encoder-decoder, the tokens attend to all keys.
+    - Otherwise the keys are those of the ``count`` tokens, and the attention's window determines
+      the mask (:func:`in_window`).
     """
     match node.key.home:
         case Home.CACHE:

@@ -144,13 +144,13 @@ class Host(Executable):
 
         By default, the run has the longest input or, for a language model, one token. The first
         token is at ``position``, which is 0 for an input of rows of numbers. ``tokens`` has the
-        token numbers. If it is empty, as for predictions, registers that depend on token numbers
-        are omitted.
+        token numbers. If ``tokens`` is empty, the result omits the registers that depend on token
+        numbers; a prediction of cycles does not need them.
 
         If ``again`` is true and weights stay on the chip, the run uses the weights that an earlier
-        run loaded. Otherwise, the run loads all weights that setup has not put on the chip. Of
-        nested weights (stored in separate bit planes), the run reads only the upper ``bits`` bits
-        (8, 4 or 2). For other weights ``bits`` must be 8.
+        run loaded. Otherwise, the run loads all weights, except those that a setup program (before
+        all runs) has put on the chip. ``bits`` (8, 4 or 2) is the number of upper bits that the run
+        reads of nested weights (stored as bit planes); for other weights it must be 8.
 
         In an encoder-decoder, the tokens attend to ``source`` encoder tokens; 0 stands for the
         longest source. If the model processes several texts at once, ``tokens`` has one token of
@@ -251,10 +251,10 @@ class Host(Executable):
     def longest(self, bits: int) -> list[Run]:
         """Return the longest runs of the model, to predict the largest number of cycles.
 
-        For an input of rows of numbers, this is the run of the longest input, which loads all
-        weights. For texts, these are the :meth:`steps` for a token of each text at
-        :attr:`last_position`. ``bits`` (8, 4 or 2) is the number of upper bits that the runs read
-        of nested weights (stored as bit planes); for other weights it must be 8.
+        If the input is rows of numbers, the result is one run with the longest input, which loads
+        all weights. For a language model, the result is the list from :meth:`steps` for one token
+        of each text, at :attr:`last_position`. ``bits`` (8, 4 or 2) is the number of upper bits
+        that the runs read of nested weights (stored as bit planes); for other weights it must be 8.
         """
         if self.reads_tokens:
             return self.steps([self.last_position] * self.batch, bits=bits)

@@ -26,13 +26,13 @@ class Runs:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[bytes, Report, bool]:
-        """Run one input; return the output's bytes, a report of the run, and a flag.
+        """Run the encoder on one input; return the output's bytes, a report of the run, and a flag.
 
         The flag is true if the run has loaded no weights, because the previous run has left them on
-        the chip. ``values`` is the argument of
-        :meth:`celosia.generators.runtime.host.Host.request`. Of nested weights (stored in separate
-        bit planes), a run loads only the upper ``bits`` bits (8, 4 or 2). For other weights
-        ``bits`` must be 8.
+        the chip. ``values`` is the input, [rows, features], in the form that
+        :meth:`celosia.generators.runtime.host.Host.request` accepts. ``bits`` (8, 4 or 2) is the
+        number of upper bits that the run loads of nested weights (stored as bit planes); for other
+        weights it must be 8.
 
         Raises :class:`RunError` if the run ends with an error.
         """

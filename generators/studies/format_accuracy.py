@@ -45,10 +45,10 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
     The arguments of a measuring function are a number of rows and a random generator. For each
     batch of rows, the measuring function yields the number of rows and the largest error.
 
-    For formats of weights (``weights_...``) and of 4-bit keys and values (``kv4_...``), the unit of
-    errors and bounds is a step of INT8 operands. For ``values_block`` (numbers with a common
-    exponent), the unit is ``2**exponent``. For the following formats, an error is the error of a
-    sum in a matrix product, divided by a reference for the sum's column:
+    For formats of weights (``weights_...``) and of 4-bit keys and values (``kv4_...``), errors and
+    bounds are differences of INT8 integers. For ``values_block`` (numbers with a common exponent),
+    the unit is ``2**exponent``. For the following formats, the error of a sum in a matrix product
+    is divided by a reference value, which differs between the columns of the product:
 
     - ``low_rank`` (weights corrected by a product of two thin matrices): the sum of magnitudes in
       the column of the second thin matrix;

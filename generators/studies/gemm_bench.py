@@ -154,9 +154,10 @@ def run_product(
 ) -> tuple[Ints, Report]:
     """Run a compiled product; return the result C [m, n], and the machine's report of the run.
 
-    If ``entry`` is ``again``, the machine runs the product twice. The report is that of the second
-    run, which uses the weights that the first run has loaded. Otherwise the machine runs the
-    product once.
+    ``gemm`` has the operand A, and ``compiled`` has the program and the operand B. The first run
+    loads B. If ``entry`` is not the default, the machine runs the product a second time, from this
+    entry point of the program. A run from ``again`` uses B as the first run has loaded it. The
+    result and the report are those of the last run.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())

@@ -52,8 +52,11 @@ def search_formats(
     With the chosen formats, the model's loss exceeds its loss with INT8 weights by at most
     ``bound``. The unit of ``bound`` is percentage points of accuracy for a digits model (a
     classifier of handwritten digits), and nats per token for a language model. If ``bound`` is
-    None, nothing is searched, ``options`` are returned unchanged, and the summary is empty. If the
-    option ``balance`` is None, a search sets it to the default of encoders or decoders.
+    None, nothing is searched, ``options`` are returned unchanged, and the summary is empty.
+
+    The option ``balance`` is the degree to which the columns of a tensor have different scales. If
+    it is None and formats are searched, the returned options have its default for encoders or
+    decoders.
 
     ``source`` is the loaded language model, or None for the digits model ``name``. ``show``
     displays the progress of the search. Raises :class:`InputError` if the model is neither a digits
@@ -103,11 +106,12 @@ def check_loss(bound: float | None, weights: str) -> None:
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Search for small weight formats for a classifier of digits; return the smallest mixture.
+    """Search for small weight formats for a classifier of digits; return the best mixture.
 
-    A mixture is a choice of one format for each weight matrix. Its loss exceeds that of INT8 by at
-    most ``bound``. The loss is the percentage of wrong answers, measured on images of the training
-    split that calibration does not use.
+    A mixture is a choice of one format for each weight matrix. The best mixture has the fewest
+    bytes of weights, among those found with a loss that exceeds the loss of INT8 by at most
+    ``bound``. The loss is the percentage of wrong answers, measured on images of the training split
+    that calibration does not use.
     """
     check_measured(model)
     source = load_source(model)
@@ -152,11 +156,12 @@ def mix_digits(
 def mix_text(
     source: TextSource, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Search for small weight formats for a language model; return the smallest mixture.
+    """Search for small weight formats for a language model; return the best mixture.
 
-    A mixture is a choice of one format for each weight matrix. Its loss exceeds that of INT8 by at
-    most ``bound`` (nats per token). The loss is measured on generated texts that calibration does
-    not use. The loss at a position is the cross-entropy between the float model's and the quantized
+    A mixture is a choice of one format for each weight matrix. The best mixture has the fewest
+    bytes of weights, among those found with a loss that exceeds the loss of INT8 by at most
+    ``bound`` (nats per token). The loss is measured on generated texts that calibration does not
+    use. The loss at a position is the cross-entropy between the float model's and the quantized
     model's probabilities.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin

@@ -196,10 +196,12 @@ def circuit_key(component: Component) -> Any:
     """Return a dictionary key that identifies a component's circuit, or None if there is no key.
 
     Components with equal keys have equal circuits, and can share a module. The key is a tuple of
-    the component's class, attributes and ports, without Amaranth's private attributes. An attribute
-    can have a value that cannot be compared. The key omits this attribute if the component is one
-    of the project's and the attribute is no argument of the constructor, because the arguments then
-    determine the value. In all other cases there is no key.
+    the component's class, attributes and ports, without Amaranth's private attributes. If an
+    attribute has a value that cannot be compared, there are two cases:
+
+    - The component's class is one of this library, and the attribute is no argument of the
+      constructor. The arguments then determine the value, and the key omits the attribute.
+    - Otherwise the result is None.
     """
     kind, ports = type(component), set(component.signature.members)
     bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))
