@@ -156,15 +156,16 @@ class Plan:
     def scores(self) -> Piece:
         """The range of external memory in which a run stores the scores of the vocabulary.
 
-        If all data stay on the chip, the range begins at address 0: the setup has loaded the data
-        that were there, so they are not needed any more.
+        If runs read other data from external memory, the range begins after these data. If all data
+        stay on the chip, it begins at address 0: the data loaded by setup programs are no longer
+        needed there.
         """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
     @property
     def logits_bytes(self) -> int:
-        """Bytes of the vocabulary's scores, rounded up to whole words of external memory."""
+        """Bytes of one token's vocabulary scores, rounded up to whole words of external memory."""
         words = -(-2 * self.decoder.description.vocabulary // self.config.mem_bytes)
         return words * self.config.mem_bytes
 

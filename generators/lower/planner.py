@@ -58,13 +58,14 @@ def plan(
 ) -> Plan:
     """Return the plan of a decoder: the addresses of all its data in the memories.
 
-    A run processes ``texts`` texts, and a setup program loads at most ``memory_bytes`` bytes.
-    ``way`` names the memories of the data. ``sparse`` allows sparse matrices for weights that each
-    run reads from external memory; they are used only for products that become faster.
+    A run processes tokens of ``texts`` texts. ``way`` says if embeddings, requantization
+    parameters, keys and values stay on the chip. Weights and kept embeddings are loaded in pieces
+    of at most ``memory_bytes`` bytes. If ``sparse`` is true, weights that each run reads from
+    external memory may be sparse matrices; they are used only for products that become faster.
 
-    If only the weights or only the embedding's rows stay on the chip, there are separate memory
-    images for setup and for runs. Raises :class:`InputError` if the data do not fit, or if a unit
-    is missing in the configuration.
+    If only the weights or only the embeddings stay on the chip, there are separate memory images
+    for setup and for runs. Raises :class:`InputError` if the data do not fit, or if the
+    configuration lacks a unit.
     """
     check_decoder(decoder, config, cache, way.rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)

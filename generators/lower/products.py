@@ -25,7 +25,7 @@ from celosia.generators.program.layout import aligned, aligned_rows
 class Product:
     """The product of rows of activations and a part of a layer's weights.
 
-    It has the address of these weights, and the flags of the instruction that multiplies by them.
+    The class has the address of these weights, and the flags of the multiplying instruction.
     """
 
     op: Linear
@@ -61,10 +61,11 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies ``m`` rows of ``source`` by the product's weights.
 
+        The weights are some tile columns of a matrix (a tile column is as wide as the array).
         ``source`` and ``sums`` are views (address and stride). The address of ``sums`` is the
-        accumulator row at which the sums of the layer's first tile column begin. Its stride is the
-        number of accumulator rows between adjacent tile columns. The instruction writes only the
-        tile columns of this product.
+        accumulator row at which the sums of the matrix's first tile column begin. Its stride is the
+        number of accumulator rows from one tile column to the next. The instruction writes only the
+        sums of this product.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -82,9 +83,11 @@ class Product:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Products with some columns of a linear layer's weights, and the requantization parameters.
+    """The products that multiply rows by a linear layer's weights, or by some of their columns.
 
-    The weights stay on the chip, or each run loads them from external memory.
+    Each :class:`Product` multiplies by one part of the weights. The weights stay on the chip, or
+    each run loads them from external memory. A decoder's matrix also has the location of the
+    layer's requantization parameters.
     """
 
     splits: list[list[Product]]
@@ -97,12 +100,13 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products of one range of weight rows that compute the tile columns ``tiles``.
+        """Return the products that multiply by one range of weight rows and some tile columns.
 
-        ``split`` is the index of the range in ``splits``. ``tiles`` is a pair (first, count); a
-        tile column is as wide as the array. For weights in slots, ``tiles`` has no effect: the
-        result has the products of all tile columns. Nested weights are stored as bit planes, and
-        the result has only the products with the upper ``planes`` planes.
+        :attr:`splits` divides the rows of the weights into ranges, and ``split`` is the index of a
+        range. ``tiles`` (first, count) are the tile columns; a tile column is as wide as the array.
+        For weights in weight slots (array storage for one weight tile each), ``tiles`` has no
+        effect: the result has the products with all tile columns. Nested weights are stored as bit
+        planes, and the result has only the products with the upper ``planes`` planes.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -117,16 +121,17 @@ class Matrix:
     def columns(self, op: Linear, cols: int) -> int:
         """Return the number of columns in a row of the layer's requantized result.
 
-        If a weight slot holds the keys of several heads, zeros before a head's queries select that
-        head's keys. The number includes these columns of zeros.
+        If several heads' keys share a weight tile, the row may have zeros before a head's queries.
+        The zeros cancel the other heads' keys. The number includes these columns of zeros.
         """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the position of the layer's tile column ``tile`` in a row of the result.
+        """Return the index of the layer's tile column ``tile`` in a row of the requantized result.
 
-        A tile column is as wide as the array. The position counts all tile columns of the row, also
-        those of zeros (zeros select one of several heads' keys in a weight slot).
+        A tile column is as wide as the array. If several heads' keys share a weight tile, the row
+        may have tile columns of zeros before a head's queries. The zeros cancel the other heads'
+        keys. The index counts these tile columns as well. Without zeros, the index is ``tile``.
         """
         return self.places[tile] if self.places else tile
 
@@ -134,8 +139,9 @@ class Matrix:
         """Return the layer's tile columns, (first, count), in a range of a requantized row.
 
         A tile column is as wide as the array. The range is ``count`` tile columns of the row, from
-        tile column ``first`` on. Some of these may be zeros, which select one of several heads'
-        keys in a weight slot. The layer does not compute zeros, so the result does not count them.
+        tile column ``first`` on. If several heads' keys share a weight tile, the row may have tile
+        columns of zeros before a head's queries. The zeros cancel the other heads' keys. They are
+        not columns of the layer, so the result does not count them.
         """
         if not self.places:
             return first, count
@@ -143,21 +149,21 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide a range of the layer's tile columns into runs that are computed separately.
+        """Divide a range of the layer's tile columns into groups with equal distances.
 
         A tile column is as wide as the array. The range is ``count`` tile columns of the layer,
-        from ``first`` on. In the accumulators, tile columns of zeros may be between the layer's
-        tile columns (zeros select one of several heads' keys in a weight slot). In a run, the
-        layer's tile columns are at equal distances.
+        from ``first`` on. If several heads' keys share a weight tile, tile columns of zeros may be
+        before a head's queries. The zeros cancel the other heads' keys. So the sums of neighbouring
+        tile columns of the layer may have different distances in the accumulators. Each group is
+        computed separately.
 
-        Yields ((first, count), index, distance) of each run:
+        Yields ((first, count), index, distance) of each group. Both ``index`` and ``distance``
+        include the tile columns of zeros:
 
-        - ``(first, count)`` are the run's tile columns in the layer.
-        - ``index`` is the number of tile columns from the range's start to the run.
-        - ``distance`` is the number of tile columns from each of the run's tile columns to the
+        - ``(first, count)`` are the group's tile columns in the layer.
+        - ``index`` is the number of tile columns from the range's start to the group.
+        - ``distance`` is the number of tile columns from each of the group's tile columns to the
           next.
-
-        Both ``index`` and ``distance`` include the tile columns of zeros.
         """
         places = self.places[first : first + count]
         if not places:
@@ -168,7 +174,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory for weights, and the functions that store weights in it.
+    """The memory for weights, and the functions that store weights in this memory.
 
     The memory is the array's weight slots, the scratchpad or external memory.
     """
@@ -191,12 +197,14 @@ class Room:
     def layer(
         self, op: Linear, rows: slice, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store the rows ``rows`` of a layer's weights, and return the products that read them.
+        """Store some rows of a layer's weights, and return the products that multiply by them.
 
-        The result is two lists of :class:`Product`. The first list has the products with these
-        rows. The second list is for a low-rank correction: two thin matrices, whose product is
-        added to the weights. The second list has the products with the second thin matrix, for each
-        range of its rows in ``thin`` (default: none).
+        ``rows`` is the range of the rows. The result is a pair of lists of :class:`Product`. The
+        first list has the products with the stored rows.
+
+        The second list is for a low-rank correction: two thin matrices, whose product is added to
+        the weights. ``thin`` has ranges of rows of the second thin matrix (default: none). These
+        rows are stored too, and the second list has the products with them.
 
         Nested weights are stored as bit planes, one after another. The rows ``thin`` are stored
         after the first plane.

@@ -74,20 +74,21 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> list[Part]:
-        """Ranges of rows, [(first, count)]; each range has separate products and requantizations.
+        """Ranges of rows, [(first, count)], that are multiplied and requantized separately.
 
-        Usually all rows are one range. If a run processes one token of each of several texts, it
-        has one row for each text. The plan decides whether each of these rows is a range.
+        If a run processes one token of each of several texts, each token is a row. Each row is a
+        range if the member ``apart`` of the decoder's :class:`Cuts` is true. In all other cases,
+        all rows are one range.
         """
         separate = self.texts > 1 and self.plan.cuts.apart
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first accumulator row of the sums ``name``, which is the same for each call.
+        """Return the first accumulator row of the sums with the name ``name``.
 
-        The first call reserves ``rows`` rows for them. Sums of attention may share rows with sums
-        of the MLP or of the output head, which are written later. The first product of a low-rank
-        correction does not share rows with its layer.
+        The first call for a name reserves ``rows`` rows, and later calls return the same rows. Sums
+        of the MLP and of the output head may share rows with the other sums, because the other sums
+        are requantized before the MLP begins.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
@@ -95,11 +96,12 @@ class Instructions(Rules):
         """Return the distance (in accumulator rows) between the sums of adjacent tile columns.
 
         A tile column is as wide as the array. If a run may have several rows, the distance is
-        ``rows``, the largest number of rows in a run. The output head always has one row.
+        ``rows``, the largest number of rows in a run. The output head is an exception, because it
+        always has one row.
 
-        For one row, the distance is 2, but for the output projection of attention it is 1. The
-        accumulators have two banks: even rows and odd rows. With distance 2, all sums of a product
-        are in one bank, and can be requantized while another product writes the other bank.
+        For one row, the distance is 1 if ``op`` is the output projection of attention, otherwise 2.
+        The accumulators have two banks: even rows and odd rows. With distance 2, all sums of a
+        product are in one bank, and can be requantized while another product writes the other bank.
         """
         if self.rows > 1 and op is not self.plan.head:
             return self.rows
@@ -113,19 +115,19 @@ class Instructions(Rules):
         return first + tile * self.stride(op)
 
     def take(self) -> list[Node]:
-        """Return the instructions that were added since the previous call of this method.
+        """Return the instructions that were appended since the previous call of this method.
 
-        Instructions that are added later do not use the words that these instructions have loaded
-        to the parameter memory. The later instructions load their requantization words again, from
-        word 0 of this memory on.
+        Instructions that are appended later load their requantization parameters again, from word 0
+        of the parameter memory on. They do not use parameters that the returned instructions have
+        loaded.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
 
     def bring_table(self, op: Linear) -> None:
-        """Add the instruction that loads a layer's activation table from external memory.
+        """Append the instruction that loads a layer's activation table from external memory.
 
-        Nothing is added if tables stay on the chip, or if the layer has no table.
+        Nothing is appended if tables stay on the chip, or if the layer has no table.
         """
         if self.plan.way.passing and op.table is not None:
             place = self.stage.piece(self.plan.passing_tables[op.target.name], WORDS)
@@ -141,17 +143,19 @@ class Instructions(Rules):
         tiles: tuple[int, int] | None = None,
         split: int | None = None,
     ) -> None:
-        """Add the instructions that multiply rows by a linear layer's weights.
+        """Append to the program the instructions that multiply rows by a linear layer's weights.
 
-        ``source`` is the view of the rows, by default the layer's source. All rows are multiplied
-        by all tile columns of the weights (each as wide as the array), unless ``rows`` or ``tiles``
-        (first, count) restrict them. The rows of the weights may be divided into ranges. If
-        ``split`` is given, only the products of range number ``split`` are added. The sums are
-        written to the layer's accumulator rows, or to the rows from ``acc`` on.
+        - ``source`` is the view (address and stride) of the rows, by default the layer's input.
+        - ``rows`` and ``tiles`` (first, count) select rows of the input and tile columns of the
+          weights (each as wide as the array), by default all.
+        - ``split`` is the index of a range of weight rows. If it is given, the rows are multiplied
+          only by the weights in this range.
+        - ``acc`` is the first accumulator row of the sums, by default that of the layer's sums.
 
-        If the layer has a low-rank correction, the call for the last range of weight rows also adds
-        the correction's two products. The first product is only added if ``tiles`` begins at tile
-        column 0. Later tile columns use its requantized result again.
+        A layer may have a low-rank correction: two thin matrices, whose product is added to the
+        weights. The call for the last range of weight rows also appends the products with these
+        matrices. The product with the first matrix is appended only if ``tiles`` begins at tile
+        column 0; calls for later tile columns read its requantized result.
         """
         matrix, low, rows = self.plan.matrices[op.target.name], op.low_rank, rows or self.whole
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -177,18 +181,21 @@ class Instructions(Rules):
         factor: int = 0,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Add the DRAIN that requantizes the sums of a layer, and writes the result.
+        """Append the DRAIN, the instruction that requantizes a layer's sums and writes the result.
 
         - ``rows`` and ``tiles`` (first, count) are the rows and the tile columns (each as wide as
           the array), by default all.
         - ``acc`` is the first accumulator row, by default that of the layer's sums.
-        - ``target`` is the view of the result, by default the buffer of the result's tensor.
-        - ``behind`` are the rowwise operations after the layer. If the first is a gate or a
-          rotation, the DRAIN computes it as well.
-        - ``flags`` are further instruction flags, and ``table`` is an operand. For an activation, a
-          rotation or a gate, the method chooses the operand.
-        - ``factor`` is the number of the factor for row 0. It is used if the layer reads rows of a
-          deferred norm, which has stored a factor for each row.
+        - ``target`` is the view (address and stride) of the result, by default the buffer of the
+          result's tensor.
+        - ``behind`` are the operations that follow the layer. If the first is a gate or a rotation
+          (rotary embedding), the DRAIN also computes it.
+        - ``flags`` are further flags of the instruction.
+        - ``table`` is the instruction's operand ``table``. If the layer has an activation table, or
+          if a gate or rotation follows, the method sets this operand, and ``table`` has no effect.
+        - ``factor`` is used after a deferred norm. This norm does not scale its rows, but stores a
+          factor for each row, by which the DRAIN multiplies. ``factor`` is the number of the factor
+          for row 0.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -224,11 +231,13 @@ class Instructions(Rules):
         self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, of ``count`` rows of a tensor.
+        """Return the number of rows that a run processes in a range of ``count`` rows of a tensor.
 
         If ``count`` is less than the largest number of rows of a run, the result is ``count``.
-        Otherwise it is the number of all rows of the run, usually a register that the host writes
-        before each run. ``first`` and ``total`` have no effect.
+        Otherwise the result is the number of all rows of the run. If this number varies, the result
+        is an operand that reads the number from a register; the host writes the register before
+        each run. ``first`` and ``total`` have no effect; the method has them because encoders need
+        them.
         """
         return count if count < self.rows else self.m
 
@@ -252,23 +261,25 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def norm(self, op: Op) -> None:
-        """Add the instructions of ``op``, a norm or a conversion that reads the residual stream.
+        """Append the instructions of ``op``, a norm or a conversion that reads the residual stream.
 
-        All rows of the residual stream are normalized or converted.
+        All rows of the residual stream are normalized or converted (to another scale or width).
         """
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
         for _, nodes in self.chunks([op], [words], self.apart):
             self.stage.add(*nodes)
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
-        """Add the instructions that compute queries or keys and normalize each head.
+        """Append a product that computes queries or keys, and a norm of each head's columns.
 
-        ``op`` is the product that computes the queries or keys. ``behind`` are the operations after
-        the product: a norm, a conversion and possibly rotations.
+        ``op`` is the linear layer that computes the queries or keys. ``behind`` are the operations
+        after it: the norm, a conversion to another scale or width, and possibly rotations (rotary
+        embeddings).
 
-        The method adds only the product and the norm. It returns the conversion and the list of
-        rotations, which the caller adds. The conversion is returned as a linear layer: a product of
-        the normalized heads and an identity matrix, which writes the heads to the accumulators.
+        The method appends only the product and the norm. The result is (conversion, rotations), for
+        which the caller appends the instructions. The conversion is returned as a linear layer: a
+        product with an identity matrix writes the normalized heads to the accumulators, where a
+        DRAIN can convert and rotate them.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
@@ -286,14 +297,15 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
-        """Add the products of a layer that need only the first ``columns`` columns of its input.
+        """Append products that need only the first ``columns`` columns of their input ``tensor``.
 
-        The layer reads ``tensor`` and adds its result to the residual stream. If its weights stay
-        on the chip, their rows may be divided into ranges. Each range has a partial product, which
-        reads only some input columns. Partial products that an earlier call has added are omitted.
+        The products are those of the linear layer that reads the tensor and adds its result to the
+        residual stream. If the weights stay on the chip, their rows may be divided into ranges. The
+        product with a range reads only the corresponding columns of the input. Products that an
+        earlier call has appended are omitted.
 
-        Streamed weights have a single product, which is added only if ``columns`` is all columns.
-        ``rows`` (first, count) restricts the product to some rows.
+        Weights that each run loads from external memory are one range, which needs all columns of
+        the input. ``rows`` (first, count) selects rows of the input, by default all.
         """
         rows = rows or self.whole
         op = self._takers[tensor.name]
@@ -305,12 +317,14 @@ class Instructions(Rules):
             self._ready[name, rows] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Complete a layer that adds its result to the residual stream.
+        """Append the instructions of a layer whose result is added to the residual stream.
 
-        First the method adds the partial products that :meth:`multiply_ready` has not added yet.
-        Then it adds the instructions that requantize the sums and add them to the residual stream.
-        Last, it adds the instructions of the operations ``behind``: the norm of the next layer's
-        input, or several norms and conversions.
+        ``behind`` are the operations that follow the layer: the norm of the next layer's input, or
+        several norms and conversions. The method appends instructions in this order:
+
+        - the layer's products that :meth:`multiply_ready` has not appended yet;
+        - the DRAIN that requantizes the sums, and adds them to the rows of the residual stream;
+        - the instructions of the operations ``behind``.
         """
         step, *others = behind
         for rows in self.apart:

@@ -127,10 +127,11 @@ class Cache:
 
 @dataclass(frozen=True)
 class Slots:
-    """Weight slots of a matrix [k, n], which has ``k_tiles`` rows of tiles.
+    """Weight slots of a matrix [k, n], which has ``k_tiles`` rows and ``n_tiles`` columns of tiles.
 
-    A weight slot is storage in the array for one weight tile. The tile in tile row ``kt`` and tile
-    column ``nt`` is in slot ``first + nt * k_tiles + kt``.
+    A weight slot is storage in the array for one weight tile. The slots are numbered, and ``first``
+    is the number of the matrix's first slot. The tile in tile row ``kt`` and tile column ``nt`` is
+    in slot ``first + nt * k_tiles + kt``.
     """
 
     first: int
@@ -163,7 +164,7 @@ class Kept:
 
     @property
     def made(self) -> bool:
-        """True if each run computes the keys and values of all tokens from stored inputs."""
+        """True if each run computes all tokens' keys and values from cached inputs of attention."""
         return self.inputs is not None
 
     @property
@@ -175,18 +176,21 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def slot(self, register: Register, first: int = 0) -> int | Given:
-        """Return the operand with the position in weight slots where a run's first token is stored.
+        """Return the operand for the position in weight slots where a run stores its first token.
 
-        The operand is ``first`` plus the content of a register. ``register`` is the register of the
-        first text; the operand reads the corresponding register of text number :attr:`text`.
+        A weight slot is storage in the array for one weight tile. The operand is ``first`` plus the
+        content of a register, which the host writes before each run. Its meaning depends on
+        ``register``:
 
-        - For ``Register.KEY`` or ``Register.VALUE``, the operand is the number of the token's slot.
-          ``first`` is the first slot of the keys or values.
-        - For ``Register.KEY_LINE``, it is the column of the token's key in its slot.
-        - For ``Register.VALUE_LINE``, it is the row of the token's value in its slot.
+        - ``Register.KEY`` or ``Register.VALUE``: the number of the slot. ``first`` is the number of
+          the first slot of the keys or values.
+        - ``Register.KEY_LINE``: the column of the token's key in the slot.
+        - ``Register.VALUE_LINE``: the row of the token's value in the slot.
 
-        The result is the constant ``first`` if runs store no tokens in slots, because they compute
-        all keys and values again or read those of a source text.
+        If a run processes several texts, the operand reads the corresponding register of text
+        number :attr:`text`. If a run stores all keys and values at once, the result is the constant
+        ``first``: each run computes them again, or they are those of an encoder-decoder's source
+        text.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -273,11 +277,12 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter memory for ``words`` [words, bytes], and return their :class:`Words`.
+        """Allocate parameter memory for requantization parameters, and return their :class:`Words`.
 
-        If ``early`` is true, SOFTMAX or NORM uses the parameters to requantize sums from the
-        accumulators. The machine may reserve the first ``pre_depth`` words of the memory for such
-        parameters. Early parameters are placed in the reserved words, other parameters after them.
+        ``words`` are the parameters, an array [number of words, bytes of a word]. ``early`` must be
+        true if SOFTMAX or NORM requantizes sums from the accumulators with these parameters. If the
+        machine reserves the first ``pre_depth`` words of the memory for such early parameters, they
+        are placed there, and other parameters after them.
 
         The method does not check that the parameter memory has enough words; :meth:`check_words`
         does.

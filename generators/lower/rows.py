@@ -47,12 +47,12 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 
 
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-    """Return the instructions of successive rowwise operations, as :class:`Rows`.
+    """Return the instructions of successive norms and conversions, as :class:`Rows`.
 
-    All operations process one chunk of rows before the next chunk begins. The requantization
-    parameters of ``ops`` are copied from scratchpad buffers (one for each operation) to the
-    parameter memory, from word :data:`SPARE_WORDS` + ``first_word`` on. The names of the buffers
-    begin with ``label``.
+    ``ops`` are these operations. All operations process one chunk of rows before the next chunk
+    begins. The requantization parameters of each operation are in a scratchpad buffer, whose name
+    begins with ``label``. Instructions copy them to the parameter memory: those of the first
+    operation from word :data:`SPARE_WORDS` + ``first_word`` on, and those of the others after them.
     """
     lowered = Rows()
     if not ops:
@@ -85,16 +85,17 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
     """Return the constants, as bytes, for the mean over the first ``rows`` rows of a sequence.
 
-    The constants are a word of requantization parameters, and a row of ``total`` weights. The
+    The constants are one word of requantization parameters, and a row of ``total`` weights. The
     weights of the first ``rows`` rows are 1, and the other weights are 0. So the product of the
-    weights and the sequence's rows is the sum over the first rows.
+    weights and the sequence's rows is the sum over the first rows. The requantization of this sum
+    also divides it by ``rows``.
     """
     ones = np.arange(total) < rows
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> None:
-    """Add the item (instructions and loads) that computes the mean over each sequence's rows.
+    """Append an item (instructions and loads) that computes the mean over each sequence's rows.
 
     A row of ones is multiplied by each sequence's rows, which gives the sum of the rows. The DRAIN
     that requantizes the sum also divides it by the number of rows. ``label`` is the name of the

@@ -62,12 +62,12 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, of ``count`` rows of a tensor.
+        """Return the number of rows that a run processes in a range of ``count`` rows of a tensor.
 
-        ``first`` is the index of the first of these rows, and ``total`` is the number of rows of
-        the tensor. If every run processes the same number of rows, the result is this number. If
-        the number differs, the result is the register to which the host writes the number before
-        each run.
+        ``first`` is the index of the range's first row, and ``total`` is the number of rows of the
+        tensor. If every run processes the same number of rows, the result is this number. If the
+        number varies, the result is an operand that reads the number from a register; the host
+        writes the register before each run.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -79,11 +79,11 @@ class Rules(ABC):
         return True
 
     def walk(self, ops: Sequence[Op], name: str = "") -> None:
-        """Add the instructions of ``ops``, the operations of one section of a model.
+        """Append the instructions of ``ops``, the operations of one section of a model.
 
-        The operations are lowered in steps. A :class:`Step` is an operation with the rowwise
-        operations after it (such as norms). The labels of the steps begin with the section's
-        ``name``.
+        A section is, for example, a layer. The operations are lowered in steps. A :class:`Step` is
+        an operation with the rowwise operations after it (such as norms). The labels of the steps
+        begin with the section's ``name``.
         """
         rules = self.rules()
         for step in steps(ops, self.fits, name):
@@ -92,9 +92,10 @@ class Rules(ABC):
             rules[type(step.op)](step)
 
     def rules(self) -> dict[type[Op], Callable[[Step], None]]:
-        """Return the functions that add the instructions of a step.
+        """Return the methods that append the instructions of a :class:`Step`.
 
-        The result is a dictionary from the type of the step's first operation to the function.
+        A step is an operation with the rowwise operations (such as norms) after it. The result is a
+        dictionary with a method for each type of a step's first operation.
         """
         return {
             Attention: self.lower_attention,
@@ -105,36 +106,44 @@ class Rules(ABC):
 
     @abstractmethod
     def lower_linear(self, step: Step) -> None:
-        """Add the instructions of a linear layer, and of the rowwise operations after it."""
+        """Append the instructions of a linear layer, and of the rowwise operations after it."""
 
     @abstractmethod
     def lower_attention(self, step: Step) -> None:
-        """Add the instructions of an attention."""
+        """Append the instructions of an attention."""
 
     @abstractmethod
     def lower_rowwise(self, step: Step) -> None:
-        """Add the instructions of norms and conversions that do not directly follow a product."""
+        """Append instructions of norms and conversions that do not directly follow a product."""
 
     def arrived(self, product: Product) -> Product:
-        """Return ``product`` with the address that its weights have on the chip.
+        """Return ``product`` with the on-chip address of its weights.
 
-        If the weights are streamed, the method first adds the instruction that loads them.
+        ``product`` (:class:`Product`) multiplies by some weights of a layer, and has their address.
+        If this address is in external memory, the method first appends the LOAD that copies the
+        weights to a scratchpad buffer. In the result, the address is in this buffer.
         """
         if not isinstance(product.place, Piece):
             return product
         return replace(product, place=self.stage.piece(product.place, product.stage))
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first of ``rows`` accumulator rows for the sums named ``name``."""
+        """Allocate ``rows`` accumulator rows for the sums of a product, and return the first row.
+
+        The rows may be those of earlier sums. ``name`` has no effect here; a subclass may reserve
+        rows for the sums with this name.
+        """
         return self.accumulators.take(rows)
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Load ranges of requantization words, and return their addresses in the parameter memory.
+        """Load ranges of requantization parameters if necessary, and return their addresses.
 
-        A range in ``wanted`` is (words of a layer, index of the first word, number of words). If
-        the number of words is 0, the range ends at the layer's last word. Load instructions are
-        added only for words in external memory. If the previous call had the same ranges, nothing
-        is loaded.
+        An address is the index of a range's first word in the parameter memory. A range in
+        ``wanted`` is (:class:`Words` of an operation, index of the first of these words, number of
+        words). If the number is 0, the range ends at the operation's last word.
+
+        If a range is in external memory, instructions that load it are appended to the program. If
+        the previous call had the same ranges, nothing is loaded.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -175,13 +184,16 @@ class Rules(ABC):
     ) -> Iterator[Draft]:
         """Yield the instructions that multiply rows of activations by weights of a linear layer.
 
-        - ``op`` is the layer, and ``matrix`` has its weights, divided into ranges of rows.
-        - ``splits`` are the numbers of the ranges to multiply. Products of a low-rank correction
-          follow those of the last range.
-        - ``rows`` (first, count) are the rows of the view ``source``, by default of the layer's
-          source.
-        - ``tiles`` (first, count) are the tile columns, each as wide as the array.
-        - ``sums`` is the view of the accumulators with the sums of the first tile column.
+        - ``op`` is the layer, and ``matrix`` has its weights, whose rows are divided into ranges.
+        - ``splits`` are the indices of the ranges of weight rows to multiply by. If the layer has a
+          low-rank correction (two thin matrices, whose product is added to the weights), the last
+          range includes the products with the second thin matrix.
+        - ``rows`` (first, count) are the rows of activations.
+        - ``source`` is the view (address and stride) of the activations, by default the layer's
+          input.
+        - ``tiles`` (first, count) are the tile columns of the weights, each as wide as the array.
+        - ``sums`` is the view of the accumulators for the sums; it begins with those of the first
+          of ``tiles``.
         """
         m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -213,24 +225,26 @@ class Rules(ABC):
         beside: View | None = None,
         factor: int = 0,
     ) -> list[Draft]:
-        """Return the DRAIN instructions that requantize the sums of a linear layer's product.
+        """Return the DRAIN instructions that requantize the sums of a linear layer's products.
 
         If the layer has an activation or a residual, the instructions also apply the activation and
-        add the residual. There is one instruction for each block of rows of the result's buffer.
+        add the residual. If the buffer of the result is divided into blocks of rows, each block has
+        one instruction.
 
-        ``sums`` is the view of the sums in the accumulators, ``params`` the first word of the
-        requantization parameters, and ``flags`` are further instruction flags. ``rows`` and
-        ``columns`` (first, count) are the part of the result that is computed. The part is written
-        to ``target`` or, by default, to the result's buffer.
-
-        ``behind`` are the rowwise operations after the layer. If the first is a rotation, the DRAIN
-        also rotates the result by the cosines and sines in the view ``beside``. If the first is a
-        gate, it also multiplies the result by the rows in ``beside``. ``table`` is the table slot
-        of an activation, the columns of a head for a rotation, or the zero point of a gate's rows.
-
-        If the layer reads rows of a deferred norm, the DRAIN multiplies each row by a stored
-        factor. A DRAIN that begins at row 0 uses the factors from number ``factor`` on. Any other
-        DRAIN uses the factors from the number of its first row on.
+        - ``sums`` is the view (address and stride) of the sums in the accumulators.
+        - ``rows`` and ``columns`` (first, count) select the part of the result that is computed.
+        - ``params`` is the first word of the requantization parameters in the parameter memory.
+        - ``flags`` are further flags of the instructions.
+        - ``target`` is the view to which the part is written, by default the result's buffer.
+        - ``behind`` are the operations that follow the layer. If the first is a rotation (rotary
+          embedding) or a gate (elementwise product), the DRAIN also computes it.
+        - ``beside`` is the view of the rotation's cosines and sines, or of the rows by which a gate
+          multiplies.
+        - ``table`` is the instruction's operand ``table``: the table slot of an activation, the
+          number of a head's columns for a rotation, or the zero point of a gate's rows.
+        - ``factor`` is used after a deferred norm. This norm does not scale its rows, but stores a
+          factor for each row, by which the DRAIN multiplies. ``factor`` is the number of the factor
+          for row 0. A DRAIN whose first row is not 0 uses the factors from that row's number on.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -254,9 +268,11 @@ class Rules(ABC):
     def chunks(self, ops: Sequence[Op], words: Sequence[int], rows: Sequence[Part]) -> Chunks:
         """Return the instructions of norms and conversions, in chunks of rows.
 
-        ``rows`` are the chunks (first, count). All operations process a chunk before the next
-        begins. ``words`` has the number of each operation's first parameter word. In a chunk, each
-        part of an operation's columns (:meth:`column_parts`) has one instruction.
+        ``ops`` are the operations, and ``words`` has the index of each operation's first word in
+        the parameter memory. ``rows`` are the chunks (first, count). All operations process a chunk
+        before the next begins. In a chunk, each part of an operation's columns
+        (:meth:`column_parts`) has one instruction. The result has a pair for each chunk: the row
+        after the chunk, and its instructions.
         """
         chunks: Chunks = [(sum(part), []) for part in rows]
         for (_, nodes), (row, m) in zip(chunks, rows, strict=True):
@@ -274,11 +290,12 @@ class Rules(ABC):
         return chunks
 
     def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield the DRAIN instructions ``drains``, each followed by the chunks that it completes.
+        """Yield the DRAIN instructions ``drains``, each followed by norms and conversions.
 
-        A chunk is a range of rows with the instructions of norms and conversions for these rows. A
-        yielded chunk is removed from ``chunks``. A DRAIN and the norm directly after it become one
-        instruction if the machine supports it.
+        ``chunks`` has pairs (end, instructions): norms and conversions of some rows before row
+        ``end``. A DRAIN is followed by the chunks whose rows are then all written. These chunks are
+        removed from ``chunks``. A DRAIN and the norm directly after it become one instruction if
+        the machine supports this.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -321,9 +338,11 @@ class Rules(ABC):
     ) -> Work:
         """Return :class:`Work`: addresses and sizes of an instruction that writes part of a tensor.
 
-        ``rows`` and ``columns`` (first, count) select the part of the tensor ``target``. The part
-        is written to the view ``place``, by default the tensor's buffer. If ``anew`` is true, no
-        instruction reads the buffer's old content any more, so the first write to it may destroy
+        The instruction reads the view (address and stride) ``source``. ``rows`` and ``columns``
+        (first, count) select the part of the tensor ``target``; a run writes ``m`` of the rows.
+        ``params`` is the first word of the requantization parameters. The part is written to the
+        view ``place``, by default the tensor's buffer. ``anew`` must be false if an instruction
+        still reads the buffer's old content. Otherwise the first write to the buffer may destroy
         this content.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
@@ -331,13 +350,14 @@ class Rules(ABC):
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of a view's buffer if a write may destroy its old content, otherwise "".
+        """Return the buffer of a view if a write may destroy its old content, otherwise "".
 
-        A write may destroy the old content if all of these conditions are true:
+        ``target`` is the view (address and stride) to which an instruction writes. The result is
+        the name of the view's scratchpad buffer if all of these conditions are true:
 
-        - It is the first write of an operation to the buffer.
-        - No instruction reads the old content any more (``anew``).
-        - Buffers may share bytes (``lasting`` is false).
+        - No earlier instruction of the same :class:`Step` writes to the buffer.
+        - No instruction reads the buffer's old content any more (``anew`` is true).
+        - Buffers may share bytes (:attr:`lasting` is false).
         """
         if self.lasting:
             return ""

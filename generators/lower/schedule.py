@@ -107,17 +107,19 @@ def schedule(
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], ...]:
-    """Return the plans (:class:`Choices`) that are tried first for a program.
+    """Return the plans (:class:`Choices`) with which an encoder's program is tried first.
 
-    The result is four lists. Each list has series, which are lists of plans that differ only in the
-    sizes of loads and blocks, usually with the largest sizes first.
+    The result is four lists of series. A series is a list of plans that differ only in the sizes of
+    loads and tensor blocks, and in the rule for omitting tiles of zeros. A block is a part of a
+    tensor with a separate buffer. A product is computed in parts, whose weights fit a scratchpad
+    buffer.
 
     - List 0: plans that keep all tensors in the scratchpad.
-    - List 1: the same plans with one buffer instead of two for the loads of a loop over a product's
-      parts. So these loads do not run beside products (``piped`` is false).
+    - List 1: plans of list 0 with a loop over a product's parts, but with one buffer instead of two
+      for the loads. Loads then wait for the previous part's products (``piped`` is false).
     - List 2: plans that load the input again for each part of a product. The list is empty if the
       input is not divided into blocks of columns.
-    - List 3: plans that move blocks to external memory when the scratchpad has no room.
+    - List 3: plans that move blocks to external memory if the scratchpad has no room.
 
     If ``sparse`` is true, weights may be stored as sparse matrices.
     """
@@ -198,9 +200,10 @@ def _later(trial: PlacedTrial) -> int:
 def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHome]:
     """Return the memories on the chip in which a program's weights can stay from run to run.
 
-    The result is a list with the preferred memory first. It is empty if ``plan`` has loops or moves
-    blocks to external memory. It is also empty for nested weights, since each run may read a
-    different number of their bits.
+    ``plan`` has the choices that define the program. The result is a list with the preferred memory
+    first. It is empty if the program has loops, or if it moves blocks of tensors to external
+    memory. It is also empty for nested weights, since each run may read a different number of their
+    bits.
     """
     if plan.loops or plan.spills or is_nested(model):
         return []

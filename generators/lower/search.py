@@ -69,14 +69,14 @@ class Search:
     def ends(self, plan: Choices, refusal: FitError) -> bool:
         """Return True if no plan with smaller loads and blocks than ``plan`` can fit.
 
-        ``refusal`` is the reason why the program of ``plan`` does not fit. The result is True in
-        two cases:
+        A block is a part of a tensor with a separate buffer. ``refusal`` is the reason why the
+        program of ``plan`` does not fit. The result is True in two cases:
 
-        - The tensors alone exceed the scratchpad, and :attr:`patient` is false. If it is true,
-          smaller loads are tried anyway.
-        - The program has too many words, even without moves of blocks to external memory
-          (``spills``). Plans with loops over a product's parts that load the input again
-          (``reloads``) are an exception: smaller loads are tried.
+        - The tensors alone exceed the scratchpad, and :attr:`patient` is false. If :attr:`patient`
+          is true, smaller loads are tried anyway.
+        - The program has too many words. However, smaller loads are tried if loops over a product's
+          parts load the input again, or if the program may fit without moves of blocks to external
+          memory.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -84,11 +84,12 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> PlacedTrial:
-        """Return the program of an encoder's first layers with the choices ``plan``, as a trial.
+        """Return a program of an encoder's first :data:`SAMPLED` layers, as a trial.
 
-        A trial is a program with its predicted cycles. Each load is placed at most ``plan.ahead``
-        items (groups of instructions) before its use. If the buffers do not fit the scratchpad,
-        loads closer to their uses are tried. Raises :class:`FitError` if no such program fits.
+        A trial is a program with its predicted cycles. ``plan`` has the program's loops, sizes of
+        loads, and order. Each load is placed at most ``plan.ahead`` items (groups of instructions)
+        before its use. If the buffers do not fit the scratchpad, loads closer to their uses are
+        tried. Raises :class:`FitError` if no such program fits.
         """
         lowered = self._lower(plan)
         longest = max(len(section) for section in lowered.layers) - 1
@@ -125,8 +126,8 @@ class Search:
     def rebank(self, best: PlacedTrial) -> PlacedTrial:
         """Return the fastest trial found by moving the buffers of ``best`` to other memory banks.
 
-        A trial is a program with its predicted cycles. If the program spills blocks to external
-        memory, ``best`` is returned unchanged.
+        A trial is a program with its predicted cycles. If the program of ``best`` moves parts of
+        tensors to external memory, the result is ``best``.
         """
         return best if best.source.spilled else settle(best)
 
@@ -134,8 +135,9 @@ class Search:
         """Return the changes of ``plan`` to try, in the order of the trials.
 
         The result has one list for each choice (such as the size of loads), with alternative
-        changes. A change is a dictionary from field names of :class:`Choices` to new values. A
-        change of the sizes of loads or blocks may also reset ``ahead`` to its largest value.
+        changes. A change is a dictionary from field names of :class:`Choices` to new values. Many
+        changes also set ``ahead``, the most items (groups of instructions) between a load and its
+        use, to its upper limit.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
@@ -166,7 +168,8 @@ class Search:
     def improve(self, best: PlacedTrial) -> PlacedTrial:
         """Return the trial with the lowest cost found by changing the choices of ``best``.
 
-        A trial is a program with its predicted cycles. The choices are changed one after another.
+        A trial is a program with its predicted cycles. The cost is the predicted cycles, and the
+        number of program words if the cycles are equal. The choices are changed one after another.
         For each choice, every change of :meth:`changes` is tried, and the trial with the lowest
         cost is used further.
         """

@@ -16,7 +16,7 @@ from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
-    """Add an item (instructions and loads) that computes all heads of an attention.
+    """Append an item (instructions and loads) that computes all heads of an attention.
 
     The rows of the queries are processed in chunks whose scores fit the scratchpad and the
     accumulators. ``label`` is the name of the buffer for the requantization parameters.
@@ -114,10 +114,12 @@ class SequenceAttention(Heads):
         return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
 
     def loops(self) -> list[Node]:
-        """Return the instructions of all heads: one loop for each block of columns.
+        """Return the instructions of all heads, as loops over the heads.
 
-        A block has the columns of some heads; the loop iterates over these heads. If query heads
-        share keys and are in one block, an iteration is an inner loop over the heads that share.
+        Queries, keys, values and results may be stored in several blocks of columns, each with the
+        columns of some heads. The heads of each block have a separate loop. If groups of query
+        heads share a key head, and the block has whole groups, an iteration of this loop is a
+        group: an inner loop over its query heads.
         """
         op, heads, head_dim = self.op, len(self.op.heads), self.op.head_dim
         marks = {

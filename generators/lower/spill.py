@@ -41,7 +41,7 @@ class _Touch:
 
 @dataclass(frozen=True)
 class Spilled:
-    """A program with added loads and stores of blocks, because not all fit the scratchpad."""
+    """A program with added loads and stores of tensor blocks, since not all fit the scratchpad."""
 
     sections: list[Sequence[Node]]
     addresses: dict[str, int]
@@ -51,9 +51,10 @@ class Spilled:
 
 
 class Spill:
-    """Adds loads and stores to a program's sections so that every accessed buffer has an address.
+    """Adds loads and stores to a program whose buffers do not all fit the scratchpad at once.
 
-    Blocks are stored in external memory from address ``free`` on.
+    Each buffer contains a block, which is a part of a tensor. Blocks without room in the scratchpad
+    are stored in external memory, from address ``free`` on, and loaded before their next use.
     """
 
     def __init__(
@@ -79,11 +80,12 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the :class:`Spilled` program, or None if spilling is not possible.
+        """Return the program with loads and stores, or None if this is not possible.
 
-        The result has the sections with the added loads and stores, the addresses of the buffers,
-        and the bytes of external memory for stored blocks. Spilling is not possible if the buffers
-        of one instruction do not fit the scratchpad together.
+        The loads and stores move blocks (parts of tensors) between scratchpad and external memory.
+        The result has the instructions of each section of the program, the scratchpad addresses of
+        the blocks, and the number of bytes of external memory for stored blocks. The result is None
+        if the buffers of one instruction do not fit the scratchpad together.
         """
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []

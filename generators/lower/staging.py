@@ -47,7 +47,7 @@ class Stage:
 
     @property
     def opening(self) -> Item:
-        """The first item of the program, whose loads precede all others.
+        """The first item of the program, with loads that precede the loads of all other items.
 
         An item is a group of instructions with its loads.
         """
@@ -56,10 +56,11 @@ class Stage:
         return self.items[0]
 
     def load(self, item: Item, buffer: str, data: Bytes, place: int = 0) -> None:
-        """Append bytes to the memory image, and a LOAD of these bytes to ``item.loads``.
+        """Append ``data`` to the memory image, and a LOAD of these bytes to ``item``.
 
-        The bytes are loaded into ``buffer``, from its byte ``place`` on. If constants stay on the
-        chip, only the first run executes the load; otherwise every run does.
+        An item is a group of instructions with its loads. The bytes are loaded into ``buffer``,
+        from its byte ``place`` on. If :attr:`keeps` is true, the bytes stay on the chip after the
+        first run, so only this run executes the load. Otherwise every run executes it.
         """
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps, place=place)
 
@@ -74,14 +75,16 @@ class Stage:
         plane: int = 0,
         stride: int = 0,
     ) -> None:
-        """Append a LOAD of ``piece``, some rows in external memory, to ``item.loads``.
+        """Append a LOAD of ``piece`` to ``item``, a group of instructions with its loads.
 
-        The piece is loaded into ``buffer``, from byte ``place`` of the buffer on. If ``once`` is
-        true, only the first run executes the load; otherwise every run does.
+        ``piece`` is some rows in external memory. The rows are loaded into ``buffer``, from byte
+        ``place`` of the buffer on. In the buffer, rows are ``stride`` bytes apart, or contiguous if
+        ``stride`` is 0. If ``once`` is true, only the first run executes the load; otherwise every
+        run does.
 
         Nested weights are stored as bit planes, and a run may read only the planes with the highest
-        bits. If the piece is such a plane, ``plane`` is the number of planes with higher bits. Runs
-        that read at most ``plane`` planes omit the load.
+        bits. If the piece is a bit plane, ``plane`` is the number of planes with higher bits. Runs
+        that read at most ``plane`` planes omit the load. For all other pieces, ``plane`` is 0.
         """
         self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -92,17 +95,19 @@ class Stage:
     def begin_item(self, stream: str = "") -> Item:
         """Append an item (a group of instructions with its loads) to the program, and return it.
 
-        Loads of items with equal ``stream`` use the same buffers in turn.
+        ``stream`` is the name of a group of items, whose loads use the same buffers in turn.
         """
         self.items.append(Item(stream=stream))
         return self.items[-1]
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
-        """Begin an item with the load of ``piece``, and return the address to which it is loaded.
+        """Append an item that loads ``piece``, and return the scratchpad address of its data.
 
         An item is a group of instructions with its loads. ``piece`` is some rows in external
-        memory. The address is in one of the buffers for pieces of ``kind``. In the scratchpad, the
-        rows are ``stride`` bytes apart, or contiguous if ``stride`` is 0.
+        memory. Pieces of each ``kind`` have separate buffers: weights (:data:`WEIGHTS`),
+        requantization parameters (:data:`WORDS`) and thin matrices of low-rank corrections
+        (:data:`THIN`). In the buffer, the rows are ``stride`` bytes apart, or contiguous if
+        ``stride`` is 0.
         """
         buffer = f"{kind}{self._counts[kind] % STAGES}"
         self._counts[kind] += 1
@@ -116,13 +121,13 @@ class Stage:
         last.body += nodes
 
     def section(self) -> list[Item]:
-        """Remove and return all items (instructions with their loads) added since the last call."""
+        """Remove all items (instructions with their loads) from the stage, and return them."""
         items, self.items = self.items, []
         self._counts.clear()
         return items
 
     def take(self) -> list[Node]:
-        """Remove all items added since the last call, and return their instructions and loads.
+        """Remove all items appended since the last call, and return their instructions and loads.
 
         Each load is moved to the earliest position at which its buffer is free.
         """
@@ -132,7 +137,7 @@ class Stage:
 
 @dataclass
 class Blob:
-    """Bytes that an item loads into one buffer by one or more LOAD instructions."""
+    """Bytes that LOAD instructions copy from external memory into one scratchpad buffer."""
 
     stage: Stage
     item: Item
@@ -141,16 +146,17 @@ class Blob:
     _pieces: list[Bytes] = field(default_factory=list)
 
     def put(self, data: Bytes) -> Ref:
-        """Append bytes, and return the scratchpad address to which they will be loaded."""
+        """Collect bytes for the next LOAD, and return their address in the scratchpad."""
         place = Ref(self.buffer, self._begin + sum(piece.size for piece in self._pieces))
         self._pieces.append(data)
         return place
 
     def load(self, plane: int = 0) -> None:
-        """Add the LOAD of the bytes appended since the last call.
+        """Append a LOAD of the bytes that :meth:`put` has collected since the last call.
 
-        Nested weights are stored as bit planes, those of the highest bits first. ``plane`` is the
-        index of the plane that is loaded; other data has index 0.
+        The bytes are appended to the memory image, and the LOAD to the program. Nested weights are
+        stored as bit planes, those of the highest bits first. ``plane`` is the index of the plane
+        that is loaded; other data has index 0.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps
@@ -161,11 +167,12 @@ class Blob:
 
 
 def constants(stage: Stage) -> None:
-    """Add all allocated parameter words and activation tables to the image of external memory.
+    """Append a model's requantization parameters and activation tables to the memory image.
 
-    The function also adds instructions to ``stage`` that load the words and tables, piece by piece,
-    into the scratchpad buffers for weights. Further instructions copy the words to the parameter
-    memory, and the tables to their table slots.
+    These are all words and tables that ``stage.memory`` has allocated. The function also appends
+    instructions to the program of ``stage``. These instructions load the words and tables into
+    scratchpad buffers, piece by piece, and copy them to the parameter memory and to the table
+    slots.
     """
     memory = stage.memory
     width = memory.config.word_bytes

@@ -96,18 +96,19 @@ def compile_text(
 
     A full cache keeps the first ``sinks`` tokens and the most recent tokens. A prompt is processed
     in chunks of at most ``rows`` tokens, or fewer if the accumulators have no room for the sums. If
-    the program of a chunk exceeds the program memory, tokens are processed one by one.
+    the program of a chunk exceeds the program memory, tokens are processed one by one. External
+    memory has ``memory_bytes`` bytes, by default the whole address range of the configuration.
 
     If the configuration has more than two weight slots (array storage for one weight tile each),
-    all weights stay on the chip. They are loaded once, in parts of at most ``memory_bytes`` bytes.
+    all weights stay on the chip. Setup programs load them once, in parts that fit external memory.
     The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit.
     Otherwise they are read from external memory for each token.
 
     If the configuration has two weight slots, each run streams the weights from external memory.
     Keys, values and requantization parameters stay on the chip if they fit. Otherwise they are also
-    streamed, and the program has a loop over the layers. External memory may have no room for both
-    the embeddings and the streamed data. In that case, setup programs load the embeddings into the
-    scratchpad, and the host then overwrites them in external memory.
+    streamed, and the program has a loop over the layers. If external memory has no room for both
+    the embeddings and the streamed data, setup programs load the embeddings into the scratchpad.
+    The host then writes the streamed data to external memory.
 
     If the model's norms are deferred, a norm stores one factor for each row, and the next product
     multiplies the row by it. Then weights must stay on the chip, and tokens are processed one by
@@ -125,8 +126,9 @@ def compile_text(
     - If ``search`` is true, the result is the fastest program of a search, otherwise the first that
       fits.
 
-    Raises :class:`FitError` if a memory is too small or a unit does not support the model. Raises
-    :class:`InputError` if the context or the size of external memory is impossible.
+    Raises :class:`FitError` if a memory of the chip is too small or a unit does not support the
+    model. Raises :class:`InputError` if the context is impossible, or if external memory is too
+    small.
     """
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)

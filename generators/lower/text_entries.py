@@ -20,7 +20,11 @@ from celosia.generators.program.image import Piece
 
 
 def text_entries(plan: Plan) -> dict[str, Routine]:
-    """Return a dictionary from entry point to program and the registers that it reads."""
+    """Return the programs of a decoder, each with the registers that it reads.
+
+    The result is a dictionary from the name of an entry point, such as ``step`` for one token, to
+    the program and its registers (:class:`Routine`).
+    """
     rows, source = plan.way.rows, plan.decoder.source
     tables = {name: table.stride for name, table in plan.rows_tables.items()}
     place = Value(Index.POSITION, tables.get("places", 0))

@@ -30,12 +30,13 @@ from celosia.generators.program.image import Piece
 
 
 def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
-    """Return a plan's programs with scratchpad addresses, and their predicted cycles.
+    """Return a decoder's programs with scratchpad addresses, and their predicted cycles.
 
-    The cycles are those of runs whose tokens fill the last slots of the cache. If ``search`` is
-    true, several assignments of buffers to banks are compared, and the one with the fewest cycles
-    is used. Otherwise the first one is used. Raises :class:`FitError` if the programs have too many
-    words, or if the buffers exceed the scratchpad.
+    ``plan`` has the memory addresses of the decoder's data. The cycles are those of runs whose
+    tokens fill the last slots of the KV cache. If ``search`` is true, several assignments of
+    buffers to memory banks are compared, and the fastest programs are the result. Otherwise the
+    first assignment is used. Raises :class:`FitError` if the programs have too many words, or if
+    the buffers exceed the scratchpad.
     """
     # Scores are behind all other data.
     _, programs = plan.scores, text_entries(plan)

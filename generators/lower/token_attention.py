@@ -113,12 +113,13 @@ class TokenAttention(Heads):
         )
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Add instructions that compute the keys or the values of all tokens of the text.
+        """Append instructions that compute the keys or the values of all tokens of the text.
 
-        The keys or values are computed from the attention's inputs, which the cache stores.
+        The keys or values are computed from the attention's inputs, which the KV cache stores.
         ``name`` is ``keys`` or ``values``. ``op`` is the linear layer that computes them, and
-        ``behind`` are the rowwise operations after it. The layer's tile columns are computed in
-        parts, one after another. The sums of a part need at most half of the accumulators.
+        ``behind`` are the operations after it, such as a rotation. The columns of the result are
+        computed in parts, one after another, because the sums of all columns may exceed the
+        accumulators.
         """
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
@@ -138,9 +139,10 @@ class TokenAttention(Heads):
 
         The query heads that share a key head are rows of one product.
 
-        ``drain`` is a function that adds the requantization of the new token's values. It is called
-        after the first product. It may only be set if :attr:`ahead` is true, which means that the
-        products of all scores precede the first softmax.
+        ``drain`` is a function that appends the DRAIN (requantization) of the new token's values to
+        the program. The function of the first list calls it after the first product of scores.
+        ``drain`` may only be given if :attr:`ahead` is true: all products of scores then precede
+        the first softmax.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []
@@ -238,9 +240,10 @@ class TokenAttention(Heads):
     def of_chunk(self) -> tuple[Steps, ...]:
         """Return two lists of functions that make the instructions for a chunk of a text's tokens.
 
-        For each head, a function of the first list computes the probabilities, and a function of
-        the second list the context (the sum of values weighted by probabilities). The method also
-        adds the instructions that append the chunk's values to weight slots.
+        For each head, a function of the first list computes the probabilities. A function of the
+        second list computes the context, the sum of values weighted by probabilities. If values are
+        in weight slots (array storage for one weight tile each), the method itself first appends
+        instructions to the program, which write the chunk's values into the slots.
         """
         self.cached.append_values()
         return self.steps(range(self.model.heads))

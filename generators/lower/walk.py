@@ -34,12 +34,16 @@ class Step:
 def steps(
     ops: Sequence[Op], fits: Fits = lambda op, behind: True, name: str = ""
 ) -> Iterator[Step]:
-    """Yield the steps of a section: each is an operation and the rowwise operations after it.
+    """Yield the steps in which the operations ``ops`` of a section of a model are lowered.
 
-    A rowwise operation belongs to the step of the previous operation if two conditions are true:
-    its result has as many rows as that of the step's first operation, and ``fits`` returns True.
-    The arguments of ``fits`` are the step's first operation and the list of the step's rowwise
-    operations, including the new one. ``name`` is the name of the section.
+    A section is, for example, a layer. A step is an operation and the rowwise operations after it,
+    such as norms. A rowwise operation belongs to the current step if two conditions are true:
+
+    - Its result has as many rows as the result of the step's first operation.
+    - ``fits`` returns True. Its arguments are the step's first operation, and the list of the
+      step's rowwise operations including the new one.
+
+    The labels of the steps begin with the section's ``name``.
     """
     place = 0
     while place < len(ops):

@@ -36,16 +36,16 @@ class Held:
 
     @property
     def k(self) -> int:
-        """Number of rows of the range."""
+        """Number of weight rows in this stored range of a layer's weights."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def n(self) -> int:
-        """Number of columns of the range."""
+        """Number of weight columns in this stored range of a layer's weights."""
         return int(self.columns.stop - self.columns.start)
 
     def tiles(self, config: Config) -> int:
-        """Return the number of array tiles that the range fills, wholly or in part."""
+        """Return the number of tiles (of the array's size) that cover this range of weights."""
         return -(-self.k // config.array.rows) * -(-self.n // config.array.cols)
 
 
@@ -92,14 +92,14 @@ def tiles_held(
 ) -> list[Held]:
     """Return the parts of a layer's weights that are stored; tiles of zeros are omitted.
 
-    ``used`` [k, n] is False for weights that are zero. ``whole`` is the range of the layer's
-    weights to store, and the only part if ``used`` is None. Parts are rectangles of tiles, and each
-    part needs one product instruction.
+    ``whole`` is the range of weights to store, and ``used`` [k, n] is False for weights that are
+    zero. If ``used`` is None, nothing is omitted, and the only part is ``whole``. Otherwise parts
+    are rectangles of tiles, and each part needs one product instruction.
 
-    A whole tile column of zeros is always omitted. Another rectangle of zeros is omitted only if
-    this saves enough cycles in a product of ``height`` rows: at least ``ratio`` cycles for each
-    program word of one more product instruction. If groups of weights share scales, only whole
-    groups are omitted.
+    If a tile column has only zeros, it is always omitted. Another rectangle of zeros is omitted
+    only if this saves at least ``ratio * PRODUCT_WORDS`` cycles in a product of ``height`` rows.
+    :data:`PRODUCT_WORDS` is the number of program words of a product instruction. If groups of
+    weights share scales, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -170,14 +170,15 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return weights in the format of weight slots, and the flags of PRELOAD and of the product.
+    """Return a linear layer whose weights have the format of weight slots, and instruction flags.
 
-    ``rows`` is the range of rows of the weights, and ``flags`` are the flags for decoding their
-    format. If a byte of a slot contains two weights, the product instruction decodes them as it
-    reads the slot. If a byte contains one weight, PRELOAD decodes the weight as it writes the slot.
+    A weight slot is storage in the array for one weight tile, to which PRELOAD copies the weights.
+    The result is (layer, range of its rows, flags of PRELOAD, flags of the product instruction).
+    These rows have the weights of the rows ``rows`` of the layer ``op``.
 
-    The result is (layer, rows, flags of PRELOAD, flags of the product instruction). The layer has
-    the weights in the slots' format, and the rows are its rows in the slots.
+    ``flags`` are the flags for decoding the weights' format. If a byte of a slot contains two
+    weights, the product instruction decodes them as it reads the slot. If a byte contains one
+    weight, PRELOAD decodes the weight as it writes the slot.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -189,16 +190,16 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield (part, its bytes in external memory) for each stored part of a layer's weights.
+    """Yield the parts of a layer's weights as they are stored in external memory.
 
-    Usually the parts are the dense parts ``held`` of the range ``whole``, which omit tiles of
-    zeros. If all of these conditions are true, the only part is ``whole``, coded as a sparse
-    matrix:
+    Each part is (range of weights, array of its bytes). Usually the parts are ``held``, each a
+    range inside ``whole`` that is stored as a dense matrix. If all of these conditions are true,
+    the only part is ``whole``, coded as a sparse matrix:
 
     - the zero-skip unit supports the matrix;
     - the sparse matrix is not larger than the dense parts;
-    - the sparse matrix is predicted to take fewer cycles, with the transfer of the weights, in a
-      product of ``height`` rows.
+    - a product of ``height`` rows, with the transfer of the weights, is predicted to take fewer
+      cycles with the sparse matrix.
 
     If ``height`` is 0, the parts are always dense.
     """
@@ -234,9 +235,10 @@ def _coded(
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
     """Return the number of bytes of all linear layers' weights in external memory.
 
-    A matrix is counted as sparse if three conditions are true: the zero-skip unit supports the
-    matrix, the sparse form is not larger, and a product of one row is predicted to take fewer
-    cycles. A compiled model chooses for each part of a matrix, so its number of bytes may differ.
+    A matrix is counted as sparse if three conditions are true: the machine's zero-skip unit can
+    multiply by it, the sparse form is not larger, and a product of one row is predicted to take
+    fewer cycles. A compiled model may divide a matrix into parts, each dense or sparse, so its
+    number of bytes may differ.
     """
     total = 0
     for op in (

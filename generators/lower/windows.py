@@ -1,8 +1,9 @@
 """Windowed attention with global tokens: the keys to which a group of query rows attends.
 
-Scores have one row per query of the group, and one column per key. The columns of global tokens are
-placed among the columns of the window such that each row attends to one interval of columns. The
-interval moves by one column from each row to the next.
+Scores have one row per query of the group, and one column per key. If there are global tokens, the
+windows of the group's rows overlap. The columns of the global tokens are inserted at a place in
+this overlap. So each row attends to one interval of columns. The interval moves by one column from
+each row to the next.
 """
 
 import math
@@ -35,9 +36,9 @@ class Span:
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """The ranges (first, count) of key rows to which the group attends.
+        """The ranges (first, count) of key rows to which this group of query rows attends.
 
-        The ranges are in the order of the scores' columns.
+        The ranges are in the order of the columns of the scores.
         """
         return tuple(piece for run in self.runs for piece in run)
 
@@ -60,10 +61,10 @@ def most_rows(op: Attention, config: Config, most: int) -> int:
 
 
 def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
-    """Return the :class:`Span` of ``m`` query rows from ``row`` on: the keys to which they attend.
+    """Return the :class:`Span` of keys to which ``m`` query rows from ``row`` on attend.
 
-    The sequence has ``n`` tokens. If attention is not windowed, or if ``row`` is a global token,
-    the rows attend to all keys.
+    The sequence has ``n`` tokens. Either all of the rows are global tokens, or none of them is. If
+    they are global tokens, or if attention is not windowed, the rows attend to all keys.
     """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
