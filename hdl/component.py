@@ -54,7 +54,7 @@ def _store(construct: Callable) -> Callable:
 
 
 class Component(wiring.Component):
-    """Base class of components that may become separate modules, each shared by equal instances.
+    """Base class of components that may become separate modules; equal components share a module.
 
     A subclass adds its statements and submodules to the module ``m`` in its method ``circuit(m)``,
     or defines ``elaborate`` instead. If the platform is a :class:`Placer`, the platform decides
@@ -63,16 +63,15 @@ class Component(wiring.Component):
 
     - It communicates through its ports only.
     - It uses only the clock domain ``sync`` and domains derived from ``sync``.
-    - Its circuit depends only on its attributes. The constructor's arguments determine each
-      attribute that is not a number, a text, a shape, a record of ``celosia.arch``, or a list or
-      mapping of these.
+    - Its circuit depends only on its attributes. Each attribute must be a number, a text, a shape,
+      a record of ``celosia.arch``, or a list or mapping of these. Another type is allowed only if
+      the constructor's arguments determine the attribute's value.
     - If it needs a separate reset or enable, it has a port for it: ``ResetInserter`` and
       ``EnableInserter`` have no effect inside a separate module.
 
-    The arguments of a subclass's constructor become attributes with the same names before the
-    constructor's first statement. If an argument and a port have the same name, the attribute is
-    the port. An argument that is not of its annotated type raises
-    :class:`celosia.arch.errors.InputTypeError`.
+    Before the first statement of a subclass's constructor, each argument becomes an attribute with
+    the same name. If an argument and a port have the same name, the attribute is the port. An
+    argument that is not of its annotated type raises :class:`celosia.arch.errors.InputTypeError`.
     """
 
     def __init_subclass__(cls, **kwargs):

@@ -37,9 +37,10 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def circuit(self, m):
-        """Place the block RAM with the table of mantissas, and the gates after its output register.
+        """Instantiate a block RAM with the table of mantissas, and gates after its output register.
 
-        The gates make ``mantissa`` 0 if ``keep`` was 0 or ``distance`` was 32 octaves or more.
+        The gates output the table's value on ``mantissa``, or 0 if ``keep`` was 0 or ``distance``
+        was 32 octaves (8192 steps) or more.
         """
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(

@@ -44,7 +44,7 @@ class RoundingShift(Component):
         )
 
     def circuit(self, m: Module) -> None:
-        """Place the shifter for ``floor`` (rounded down), and the gates for the rounding bit."""
+        """Build the shifter for ``floor``, and the gates for the rounding bit ``up``."""
         width = len(self.x)
 
         # The quotient's lowest bit here is the first bit shifted out. If it is 1 the quotient is
@@ -103,23 +103,26 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
 class Requantizer(Component):
     """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
 
-    Inputs: the sum ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30,
-    positive to the left) are sampled in the same cycle, and may change every cycle. ``bounds`` has
-    the zero point and the clamp bounds ``low <= high``, which limit the result to 8 or 16 bits. No
-    registers delay ``bounds``: the bounds for a sum must be present ``bounds_delay`` cycles (with
-    ``en`` at 1) after the sum.
+    The output ``y`` is the sum plus a bias, multiplied by a factor and rounded, plus a zero point,
+    and clamped to two bounds. The factor is ``multiplier * 2**(shift - 31)``.
 
-    Output: ``y`` is the result, clamped to the bounds. ``x + bias`` and its left shift wrap at 32
-    bits; no later operation wraps. A result is rounded twice, as in TFLite. First, the product with
-    the multiplier is divided by ``2**31`` and rounded to nearest, ties upwards. Second, the right
-    shift rounds to nearest, ties away from zero.
+    The sum ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30, positive
+    to the left) are sampled in the same cycle, and may change every cycle. ``bounds``
+    (:func:`bounds_layout`) has the zero point and the bounds of the result, ``low <= high``, of 8
+    or 16 bits. The bounds for a sum must arrive on this port ``bounds_delay`` cycles (with ``en``
+    at 1) after the sum.
+
+    ``x + bias`` and its left shift wrap at 32 bits; no later operation wraps. A result is rounded
+    twice, as in TFLite. First, the product with the multiplier is divided by ``2**31`` and rounded
+    to nearest, ties upwards. Second, the right shift rounds to nearest, ties away from zero.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per such cycle; registers
     hold while ``en`` is 0. By default, a requantizer has four hardware multipliers of 17x17 bits.
     If ``multiplier_width`` is 16, it has two hardware multipliers, and the low 16 bits of
     ``multiplier`` count as 0. If ``registered`` is true, a further register follows the left shift
-    and adds a cycle, for large devices with long wires. If ``sleep`` is true, ``x``, ``bias``,
-    ``multiplier`` and ``shift`` are sampled only if ``take`` is 1.
+    and adds a cycle, for large devices with long wires. If ``sleep`` is true, there is an input
+    ``take``: ``x``, ``bias``, ``multiplier`` and ``shift`` are sampled only in cycles with ``take``
+    and ``en`` at 1.
 
     Raises :class:`InputError` if ``multiplier_width`` is neither 16 nor 32.
     """
@@ -161,11 +164,12 @@ class Requantizer(Component):
         return self.latency - 1
 
     def circuit(self, m: Module) -> None:
-        """Place a pipeline stage for each operation.
+        """Build a pipeline with one stage for each operation.
 
-        A signal's name ends with the number of the pipeline stage that computes it: stage 4
-        computes ``doubled_4``. If ``registered`` is true, a register after the left shift delays
-        later signals by one stage.
+        The number at the end of a signal's name is the pipeline stage that computes the signal:
+        stage 4 computes ``doubled_4``. If ``registered`` is true, a further register follows the
+        left shift. The names do not count this register: each signal after the left shift is then
+        valid one cycle later than its number states.
         """
         m.submodules.rounding = rounding = RoundingShift(33)
 

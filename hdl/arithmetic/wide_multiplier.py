@@ -7,13 +7,14 @@ from celosia.hdl.component import Component
 
 
 class HalfProducts(Component):
-    """The four products of the halves of two registered 32-bit words.
+    """The four products of the 16-bit halves of two 32-bit words, which are stored in registers.
 
-    ``a`` is loaded in cycles with ``a_en`` at 1, ``b`` in cycles with ``b_en`` at 1. In the next
-    cycle ``high`` is the signed product of the upper halves, and ``low`` the unsigned product of
-    the lower halves. ``left`` is the product of a's upper half and b's lower half, ``right`` that
-    of a's lower half and b's upper half. No register is reset. A build can replace this module by a
-    module with hardware multipliers.
+    ``a`` is stored in cycles with ``a_en`` at 1, ``b`` in cycles with ``b_en`` at 1. From the next
+    cycle on, the outputs are products of the stored words. ``high`` is the product of the upper
+    halves, both signed. ``low`` is the product of the lower halves, both unsigned. ``left`` is the
+    signed product of a's upper half (signed) and b's lower half (unsigned). ``right`` is the signed
+    product of a's lower half (unsigned) and b's upper half (signed). The registers have no reset. A
+    build can replace this module by a module with hardware multipliers.
     """
 
     def __init__(self) -> None:

@@ -14,20 +14,21 @@ from celosia.hdl.stream.pipeline import delay
 
 
 class Counters(Component):
-    """Counters of ``COUNTER_WIDTH`` bits; ``count_NAME`` is added to counter NAME each cycle.
+    """Counters of ``COUNTER_WIDTH`` bits; each cycle adds ``count_NAME`` to the counter NAME.
 
     ``widths`` maps each counter's name NAME to the width of the input ``count_NAME`` (bits). The
-    counters are in a memory. A short register per counter collects the increments. In each cycle,
-    one adder adds one of these registers to its counter in the memory. A counter in the memory is
-    complete at most ``max(3, len(widths)) + 3`` cycles after its last increment.
+    counters are in a memory. A short register for each counter sums its latest increments. In each
+    cycle, one adder adds one of these registers to its counter in the memory. So a counter in the
+    memory includes an increment at most ``max(3, len(widths)) + 3`` cycles later.
 
-    ``hold`` must be 1 during a run. While ``hold`` is 0, increments must be 0, except in the first
-    of these cycles. ``settled`` becomes 0 one cycle after ``hold`` rises, and 1 when ``hold`` is 0
-    and all counters are complete. ``clear`` sets all counters to 0.
+    ``hold`` must be 1 during a run. In the first cycle after a run, ``hold`` is 0 and the
+    increments may still be nonzero. In the next cycles with ``hold`` at 0, all increments must be
+    0. ``settled`` is 1 if ``hold`` is 0 and the counters in the memory include all increments; it
+    becomes 0 one cycle after ``hold`` rises. A cycle with ``clear`` at 1 sets all counters to 0.
 
     ``value`` is the content of the counter that ``index`` selected in the previous cycle, or 0 if
-    it selected no counter. ``places`` lists the values of ``index`` that select the counters, in
-    the order of ``widths``; the default is 0, 1 and so on.
+    ``index`` selected no counter. The argument ``places`` lists the values of ``index`` that select
+    the counters, in the order of ``widths``; the default is 0, 1 and so on.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):

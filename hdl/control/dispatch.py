@@ -30,15 +30,17 @@ def _parity(word: Value) -> Value:
 class CommandQueue(Component):
     """Assembles commands of ``engine`` from program words, and queues up to ``depth`` of them.
 
-    The queue accepts one word per cycle; a command appears on ``o`` at least ``latency`` cycles
-    after its last word has entered on ``i``. Operands that an instruction does not have are
-    undefined. ``busy`` is 1 while the queue has a command or part of a command.
+    A command is a header word, followed by one word for each operand. ``i`` receives at most one
+    word per cycle; a command appears on ``o`` at least ``latency`` cycles after its last word was
+    accepted. Operands that an instruction does not have are undefined. ``busy`` is 1 while the
+    queue has a command or part of a command.
 
     If ``depth`` is 3 or more, a memory stores all commands except the newest, and the attribute
     ``stored`` is true; otherwise registers store all commands.
 
-    If ``parity`` is true, each half of every stored operand and header has a parity bit. If ``o``
-    offers a command with a wrong parity bit, the output ``wrong`` becomes 1 in the next cycle.
+    If ``parity`` is true, the header and each operand of a queued command have two parity bits, for
+    the lower and the upper half of their bits. If ``o`` offers a command with a wrong parity bit,
+    the output ``wrong`` becomes 1 in the next cycle.
     """
 
     stages = 0
@@ -179,10 +181,14 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for machines with option ``registered``.
 
-    If ``depth`` is 2, a command enters the output register only while this register is empty, not
-    in the cycle in which the previous command leaves. The operand to which a word belongs is
-    selected one word earlier, and stored in registers. If a memory stores the commands
-    (``stored``), at most one command leaves every two cycles.
+    It differs from the base class in three points:
+
+    - While a word of a command arrives, registers select the operand to which the next word
+      belongs.
+    - If ``depth`` is 2, a command enters the output register only while this register is empty. So
+      it waits until the cycle after the previous command has left.
+    - If a memory stores the commands (``stored``), the receiver must not accept commands in two
+      consecutive cycles.
     """
 
     stages = 1

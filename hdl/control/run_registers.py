@@ -32,10 +32,10 @@ class RunRegisters(Component):
         return self.host.write_en & (self.host.addr == REGISTER_MAP[name].addr)
 
     def runs(self, m: Module, outcome: Outcome) -> dict[str, Value | int]:
-        """Connect ``outcome`` to the host port; return the registers of runs that a host can read.
+        """Instantiate ``outcome``, connect it to the host port, and return the values of registers.
 
-        ``outcome`` is the component that begins and ends runs. The result is a dictionary from the
-        name of each such register to its value.
+        ``outcome`` is the component that begins and ends runs. The result is a dictionary from name
+        to value, with the registers that the host reads to observe runs, such as STATUS.
         """
         host = self.host
         m.submodules.outcome = outcome

@@ -73,12 +73,14 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Place a register for the sums of the two rows in ``i``; return its valid bit and its beat.
+    """Build a register that stores the sums of the two rows; return its valid bit and its beat.
 
-    The valid bit is 1 while the register has a beat, in the layout of :func:`sum_layout`. ``moves``
-    must be 1 in each cycle in which the next circuit accepts the register's beat. If ``add`` is 1,
-    the sums are ``x + r`` (the rows in ``i``), saturated to 16 bits. If ``add`` is 0, the sums are
-    ``x``. In lanes whose bit of ``mask`` is 0, the sums are 0.
+    ``i`` is a stream of beats of both rows (:func:`input_layout`). If the argument ``add`` is 1,
+    the sums are the fields ``x + r`` of a beat, saturated to 16 bits. If ``add`` is 0, the sums are
+    ``x``. In lanes whose bit of the beat's field ``mask`` is 0, the sums are 0.
+
+    The valid bit is 1 while the register has a beat, in the layout of :func:`sum_layout`. The
+    argument ``moves`` must be 1 in each cycle in which the next circuit accepts this beat.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -120,7 +122,7 @@ class NormalizeLane(Component):
         )
 
     def circuit(self, m):
-        """Place one pipeline stage per operation; a signal's suffix is the number of its stage."""
+        """Build a pipeline with one stage per operation; a signal's suffix is its stage number."""
         centered = (self.scaled - self.total)[: self._centered_width]
         low_2 = multiply(m, "low", centered[:16], self.mantissa)
         high_2 = multiply(m, "high", centered[16:].as_signed(), self.mantissa)
@@ -201,7 +203,12 @@ class AddNormUnit(Component):
         return 1 + self._statistics.latency + ROW_LATENCY + NormalizeLane.latency
 
     def circuit(self, m):
-        """Place the adder, the queue of rows, the statistics and the normalizing lanes."""
+        """Build the adder, the row statistics, a queue, and a normalizer for each lane.
+
+        The row statistics are the sum of a row and the inverse root of its variance. The queue
+        stores the elements of the row until its statistics are known. The normalizers then compute
+        the normalized elements.
+        """
         m.submodules.statistics = statistics = self._statistics
         m.submodules.queue = queue = self._queue
         gather(m, self, errors_of([queue]))

@@ -54,7 +54,7 @@ class FunctionLane(Component):
         )
 
     def circuit(self, m):
-        """Place a memory, a multiplexer of function values, and a polynomial evaluator.
+        """Instantiate a memory, a multiplexer of function values, and a polynomial evaluator.
 
         A word of the memory has 8 bytes: eight function values, or the coefficients of one segment
         of a piecewise polynomial. The evaluator uses Horner's rule.
@@ -124,7 +124,7 @@ class FunctionTable(Component):
         )
 
     def circuit(self, m):
-        """Place the lanes; each write goes to all of them."""
+        """Instantiate a :class:`FunctionLane` for each lane; ``write`` writes to all of them."""
         lanes = []
         for number in range(self.lanes):
             lane = FunctionLane(self.slots, self.operand_width, self.level)

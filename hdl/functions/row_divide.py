@@ -50,7 +50,7 @@ class DivideLane(Component):
         )
 
     def circuit(self, m):
-        """Place the multiplier, the shifter and the rounding."""
+        """Instantiate the multiplier, the shifter and the rounding adder."""
         product = multiply(m, "product", self.mantissa, self.inverse)
         right = delay(m, self.shift + self.scale, 2)
         # One bit more than the result, to round to nearest.
@@ -77,7 +77,10 @@ class RowDivide(Component):
         super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
 
     def circuit(self, m):
-        """Place the lanes, which never stall, and a queue after them."""
+        """Instantiate a :class:`DivideLane` for each lane, and a queue that receives the products.
+
+        The lanes never stall. The queue stores their products while ``o`` is not ready.
+        """
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), DIVIDE_LATENCY)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         beat, row = self.i.payload.beat, self.i.payload.row

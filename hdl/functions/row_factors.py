@@ -71,7 +71,10 @@ class RowFactors(Component):
         return self._statistics.latency
 
     def circuit(self, m):
-        """Place the adder and the statistics; a beat leaves when both output streams are ready."""
+        """Build the adder of the two rows, and the unit that computes the factor from their sum.
+
+        A beat leaves when both output streams, ``o`` and ``o_sum``, are ready.
+        """
         m.submodules.statistics = statistics = self._statistics
         moves = self.o.ready & self.o_sum.ready
         held, beat = added(m, self.i, self.add, moves)

@@ -42,7 +42,7 @@ def maximum_layout(factors: int = 0) -> data.StructLayout:
 
 
 def reduce(m: Module, values: list[Value], combine: Callable[[Value, Value], Value]) -> Value:
-    """Place a tree that combines all ``values`` into one value, and return this value.
+    """Build a tree that combines all ``values`` into one value, and return this value.
 
     ``combine`` combines two values. Each level of the tree has registers, so latency is
     ``ceil_log2(len(values))`` cycles.
@@ -68,15 +68,18 @@ def _larger(a: Value, b: Value) -> Value:
 
 
 class RowMaximum(Component):
-    """Outputs each beat of a row together with the largest score of the row.
+    """Outputs each beat of a row of softmax scores together with the largest score of the row.
 
-    Only columns whose bit of ``mask`` is 1 count. If a row has no such column, the row's maximum is
-    -32,768. Latency from the last input beat of a row to the first output beat is
-    ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle. If ``factors`` is not 0, each
-    beat on ``i`` also has ``number``, the storage index for the reciprocal of the row's sum of
-    exponentials (:func:`score_layout`); ``o`` then outputs ``number`` together with the maximum. If
-    ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output ``errors``
-    reports that a wrong word was read.
+    ``i`` receives the beats (:func:`score_layout`). A score whose bit of ``mask`` is 0 is ignored.
+    If all scores of a row are ignored, the row's maximum is -32,768. ``o`` outputs the beats in
+    order, each with the maximum of its row. Latency from the last input beat of a row to the first
+    output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
+
+    If ``factors`` is not 0, each beat on ``i`` also has ``number``, the storage index for the
+    reciprocal of the row's sum of exponentials. ``o`` then outputs ``number`` together with the
+    maximum. If ``parity`` is true, each beat and each maximum that the unit stores has a parity
+    bit. Bit 1 of the output ``errors`` reports that a word with a wrong parity bit was read; bit 0
+    is always 0.
     """
 
     i: stream.Interface
@@ -101,7 +104,10 @@ class RowMaximum(Component):
         )
 
     def circuit(self, m):
-        """Place the comparator tree, the register of the row's maximum so far, and a queue."""
+        """Build the comparator tree, a register for the row's maximum so far, and a queue of beats.
+
+        The queue stores the beats of a row until the row's maximum is known.
+        """
         m.submodules.queue = queue = self.queue
         gather(m, self, errors_of([queue]))
         beat = self.i.payload

@@ -31,8 +31,10 @@ class RowQueue(Component):
     ``waiting`` cycles, ``room`` becomes 0 only if ``o`` stalls, and throughput is one beat per
     cycle for rows of any length. The first beat of a row leaves ``ROW_LATENCY`` cycles after the
     row's value arrived, or later if beats of earlier rows are still in the queue. ``o`` comes from
-    registers. If ``parity`` is true, each beat and each value in the queue has a parity bit, and
-    bit 1 of the output ``errors`` reports that a wrong word was read.
+    registers.
+
+    If ``parity`` is true, each beat and each value in the queue has a parity bit. Bit 1 of the
+    output ``errors`` reports that a word with a wrong parity bit was read; bit 0 is always 0.
     """
 
     def __init__(
@@ -64,7 +66,12 @@ class RowQueue(Component):
         )
 
     def circuit(self, m):
-        """Place a queue of beats and a queue of row values, and count the reserved entries."""
+        """Build a queue of beats, a queue of row values, and counters of reserved entries.
+
+        ``commit`` reserves an entry for its beat in the queue of beats. If the beat is the last of
+        a row, ``commit`` also reserves an entry for the row's value in the queue of row values. A
+        reservation ends when the beat leaves on ``o``.
+        """
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows
         gather(m, self, errors_of([beats, rows]))

@@ -57,17 +57,26 @@ class WeightLanes:
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
     def place(self, m, i, accepted, weights, mask, row):
-        """Place the pipeline: the exponentials of scores, their sum over a row, and its reciprocal.
+        """Add the pipeline to ``m``: exponentials of scores, a row's sum, and its reciprocal.
 
-        The payload of ``i`` enters the pipeline in a cycle with ``accepted`` at 1. The pipeline
-        drives the signals ``weights`` (the exponentials), ``mask`` and ``row``. An exponential is
-        ``mantissa * 2**(-16 - shift)``; it is 0 in the columns whose bit of ``mask`` is 0. ``row``
-        has the reciprocal of the row's sum: ``inverse * 2**(-16 - scale)``.
+        ``i`` is a beat of scores with the largest score of its row (:func:`scored_layout`). A beat
+        enters the pipeline in a cycle with ``accepted`` at 1. The last three arguments are signals
+        that the pipeline drives:
 
-        Returns a list and three bits. The list has the exponential of each lane, truncated to
-        Q1.28. It follows ``weights`` by one cycle. The first bit is 1 when ``weights`` has a beat.
-        The second bit is 1 when this beat is the last of a row. The third bit is 1 when ``row`` has
-        a result.
+        - ``weights`` has the exponential of each lane's score, ``mantissa * 2**(-16 - shift)``;
+          both numbers are fields of the lane's element. The exponential is 0 if the lane's bit of
+          ``mask`` is 0.
+        - ``mask`` is the field ``mask`` of the beat in ``weights``.
+        - ``row`` has the reciprocal of the row's sum, ``inverse * 2**(-16 - scale)``; both numbers
+          are fields of ``row``.
+
+        Returns a tuple of a list and three bits:
+
+        - The list has the exponential of each lane, truncated to Q1.28, one cycle after
+          ``weights``.
+        - The first bit is 1 when ``weights`` has a beat.
+        - The second bit is 1 when this beat is the last of a row.
+        - The third bit is 1 when ``row`` has a reciprocal.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -112,13 +121,17 @@ class WeightLanes:
 class RowWeights(Component):
     """Computes the exponentials (weights) of a row's scores, and the reciprocal of their sum.
 
-    ``o`` outputs each beat of weights together with the reciprocal for its row. A weight is
-    ``mantissa * 2**(-16 - shift)``, and the reciprocal is ``inverse * 2**(-16 - scale)``. Latency
-    from the last input beat of a row to the first output beat is
+    ``i`` receives scores with the largest score of their row (:func:`scored_layout`). ``o`` outputs
+    each beat of weights together with the reciprocal for its row. A weight is
+    ``mantissa * 2**(-16 - shift)``, with the two fields of a lane in ``beat.weight``. The
+    reciprocal is ``inverse * 2**(-16 - scale)``, with the two fields of ``row``.
+
+    Latency from the last input beat of a row to the first output beat is
     ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
     cycle. ``sum_width`` is the width (bits) of the sum of a row with ``max_beats`` beats. If
-    ``parity`` is true, words of the row buffer have parity bits, and bit 1 of the output ``errors``
-    reports that a wrong word was read.
+    ``parity`` is true, each beat and each reciprocal that the unit stores has a parity bit. Bit 1
+    of the output ``errors`` reports that a word with a wrong parity bit was read; bit 0 is always
+    0.
     """
 
     i: stream.Interface
@@ -143,7 +156,10 @@ class RowWeights(Component):
         )
 
     def circuit(self, m):
-        """Place the pipeline, and a queue of weights that wait for the reciprocal of their sum."""
+        """Build the pipeline of :class:`WeightLanes`, and a queue for its weights.
+
+        The queue stores the weights of a row until the reciprocal of their sum is known.
+        """
         m.submodules.queue = queue = self.queue
         beat = self.i.payload.beat
         accepted = self.i.valid & self.i.ready
@@ -165,13 +181,16 @@ class RowWeights(Component):
 class DeferredWeights(Component):
     """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
 
-    The weights are not divided by their sum. A later command multiplies the attention results of
-    the row by the reciprocal, which is called the row's factor (equation (23) of docs/numerics.md).
-    ``o`` outputs the weights in unsigned Q0.24, truncated, in the layout of probabilities. The
-    largest weight of a row is ``2**24``, which stands for 1. The port ``factor`` outputs a row's
-    factor and ``number``, the index (below ``factors``) at which the factor is stored; ``number``
-    is copied from the row's last beat on ``i``. Latency is ``latency`` cycles from an input beat to
-    its output beat, throughput one beat per cycle.
+    The unit does not divide the weights by their sum. Instead, a later command multiplies the
+    attention results of the row by the reciprocal (equation (23) of docs/numerics.md). The
+    reciprocal is called the row's factor.
+
+    ``i`` receives scores with the largest score of their row (:func:`scored_layout`). ``o`` outputs
+    the weights in units of ``2**-24``, truncated (:func:`probability_layout`). The weight of a
+    row's largest score is 1, which is ``2**24`` units. The port ``factor`` outputs a row's factor,
+    and the index ``number`` at which the machine stores the factor. ``number`` is below
+    ``factors``, and is copied from the row's last beat on ``i``. Latency is ``latency`` cycles from
+    an input beat to its output beat, throughput one beat per cycle.
     """
 
     i: stream.Interface
@@ -189,7 +208,11 @@ class DeferredWeights(Component):
         )
 
     def circuit(self, m):
-        """Place the pipeline, a queue of weights, and registers that delay a row factor's index."""
+        """Build the pipeline of :class:`WeightLanes`, and a queue for its weights.
+
+        The queue stores weights while ``o`` is not ready. Registers delay the storage index of each
+        row's factor, so that it is output together with the factor.
+        """
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         number = self.i.payload.row.number

@@ -48,7 +48,7 @@ class LookupTable(Component):
         )
 
     def circuit(self, m):
-        """Place a memory with all tables for each lane."""
+        """Instantiate one memory for each lane; each memory stores all tables."""
         copies, value = [], data_register(m, self.value)
         for lane in range(self.lanes):
             depth = self.slots * TABLE_ENTRIES

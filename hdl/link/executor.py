@@ -28,15 +28,18 @@ class LinkExecutor(Component):
     """Executes the requests of the host link (``celosia.arch.link``) one after another.
 
     ``i`` receives the header of a request. The payload of the request is read byte by byte:
-    ``payload_data`` is the byte at ``payload_addr`` of the previous cycle. ``o`` outputs the header
-    of the answer, and ``o_bytes`` the payload of the answer.
+    ``payload_addr`` is the number of a byte, and ``payload_data`` is the byte, one cycle later.
+    ``o`` outputs the header of the answer, and ``o_bytes`` the payload of the answer.
 
-    External memory is accessed one word at a time, and never during a run. While ``owns`` is 1, the
-    memory port belongs to the link instead of the machine. Between requests the link reads the
-    register STATUS repeatedly; ``status`` is the value last read.
+    Each byte of a payload is a separate access to external memory. External memory is never
+    accessed during a run. While ``owns`` is 1, the memory port belongs to the link instead of the
+    machine. Between requests the link reads the register STATUS repeatedly; ``status`` is the value
+    last read.
 
-    ``identity`` is the machine's description in the answer to the request HELLO. If an executed
-    START is followed by a START with the same tag, the second START is answered but not executed.
+    ``identity`` is the machine's description in the answer to the request HELLO. The request START
+    begins a run. The host repeats a START, with the same tag (a number in the header), if it
+    receives no answer. So a START that follows an executed START with the same tag is answered but
+    not executed.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):
