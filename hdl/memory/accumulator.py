@@ -26,8 +26,8 @@ class AccumulatorMemory(Component):
 
     The port ``accumulate`` adds a row of sums to the row at ``addr``, modulo 2**acc_width. This
     port accepts one row per cycle, also with the same address in consecutive cycles. The port
-    ``drain`` reads a row and sets it to zero. This port accepts one request per cycle; the row is
-    output ``acc_latency`` cycles after its request is accepted.
+    ``drain`` reads a row and sets it to zero. This port accepts at most one request per cycle; the
+    row is output ``acc_latency`` cycles after its request is accepted.
 
     If ``scrub`` is 1, the row at ``scrub_addr`` becomes zero; neither port may have a request in
     this cycle. A row is undefined until its first scrub or drain. Addresses must be below
@@ -37,13 +37,16 @@ class AccumulatorMemory(Component):
     a row of the same bank is accumulated. If consecutive rows are accumulated, each bank can be
     drained in every second cycle. If the configuration has the option ``throttle``, no drain
     request is accepted while ``hold`` is 1, so that a hot machine moves less data.
-    :mod:`celosia.hdl.memory.sums` describes the registers between the block RAM and the adder.
 
-    A drain request must come at least ``acc_settle`` cycles (a value of the configuration) after
-    the last accumulation to the row. Any access to a drained row must come at least ``ACC_SETTLE``
-    cycles (a constant) after the accepted drain request. If a drain request or an access comes
-    sooner, its result is undefined. The matrix engine's ``status.done`` and the program's
-    dependency tokens prevent this.
+    Two waiting times are necessary; a drain request or accumulation that comes sooner has an
+    undefined result:
+
+    - A drain request must come at least ``acc_settle`` cycles after the last accumulation to the
+      row. The configuration determines this number.
+    - An accumulation to a drained row, or the next drain request for it, must come at least 3
+      cycles (the constant ``ACC_SETTLE``) after the drain request was accepted.
+
+    In a machine, the matrix engine and the program's dependency tokens ensure these waiting times.
 
     Raises :class:`InputError` if ``cols`` is not positive.
     """

@@ -1,4 +1,8 @@
-"""Address generators of the load and store engines: rows, and bursts of external memory."""
+"""Address generators of the load and store engines, which copy rows between two memories.
+
+A row is a sequence of adjacent bytes, in external memory and in the scratchpad. :class:`Rows`
+splits a command into rows. :class:`Bursts` cuts each row into bursts of external memory.
+"""
 
 from functools import reduce
 from operator import or_

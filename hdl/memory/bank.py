@@ -21,14 +21,17 @@ class Bank(Component):
     memory to byte 0.
 
     Two cycles after ``read_en``, ``read_data`` has ``line_bytes`` bytes. Byte 0 of ``read_data`` is
-    the byte at ``read_addr``, and the bytes at the next addresses follow. Written bytes must
-    already be rotated: if bit ``i`` of ``write_mask`` is 1, byte ``i`` of ``write_data`` is written
-    to byte ``i`` of a row. The row is that of ``write_addr`` if ``i`` is at least the offset of
-    ``write_addr`` in the row. For smaller ``i``, the row is the next one.
+    the byte at ``read_addr``, and the bytes at the next addresses follow.
+
+    For a write, the caller must rotate the bytes to their positions in a row. If bit ``i`` of
+    ``write_mask`` is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row. The row is
+    that of ``write_addr`` if ``i`` is at least the offset of ``write_addr`` in the row. For smaller
+    ``i``, the row is the next one.
 
     A read returns bytes that were written in earlier cycles; bytes written in the cycle of the read
-    are undefined. If ``level`` is not ``none``, words have check bits, and ``errors`` reports read
-    words with errors (:class:`celosia.hdl.memory.protected.ProtectedRam`).
+    are undefined. ``level`` is the protection level: ``none``, ``detect`` or ``correct``. If the
+    level is not ``none``, each byte has check bits, and ``errors`` reports errors in the bytes that
+    are read (:class:`celosia.hdl.memory.protected.ProtectedRam`).
 
     Raises :class:`InputError` if ``align``, ``line_bytes`` or ``size`` is not a power of two, if
     ``line_bytes`` is less than ``align``, or if ``size`` is less than two rows.

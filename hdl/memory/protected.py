@@ -138,19 +138,24 @@ class WordDecoder(Component):
 
 
 class ProtectedRam(Component):
-    """A :class:`Ram` with check bits for each part of a word.
+    """A :class:`Ram` with words of one or several parts; each part has separate check bits.
 
     A part has ``part`` bits; if ``part`` is None, the whole word is one part. ``level`` is
     ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If ``level`` is
     ``correct``, one wrong bit of each part is corrected in ``read_data``, but not in the stored
-    word. If ``parts`` is true, ``write_en`` has one bit per part, otherwise one bit for the word.
-    Words are initially 0, with valid check bits.
+    word. If the argument ``parts`` is true, ``write_en`` has one bit for each part of the word,
+    otherwise one bit for the whole word. Words are initially 0, with valid check bits.
 
-    ``errors`` reports each wrong word once per read, for one cycle. If ``held`` is false, the
-    report follows one cycle after the word appears in ``read_data``, and bits that flip later are
-    not reported. If ``held`` is true, the report is in the cycle in which the wrong word appears,
-    or in which a bit of the word in ``read_data`` flips. If a word is written in the cycle of its
-    read, the data read are undefined, and no error is reported.
+    ``errors`` reports a wrong word at most once per read, for one cycle. The argument ``held``
+    determines the cycle:
+
+    - If ``held`` is false, the word is checked when it appears in ``read_data``, and the report
+      follows one cycle later. Bits that flip later are not reported.
+    - If ``held`` is true, the word is checked in each cycle in which it is in ``read_data``. The
+      report is in the first cycle in which it is wrong.
+
+    If a word is written in the cycle of its read, the data read are undefined, and no error is
+    reported.
     """
 
     def __init__(

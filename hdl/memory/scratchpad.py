@@ -25,9 +25,10 @@ engine."""
 class WriteLine(Component):
     """Rotates the bytes of a write (at most ``width`` bytes) to their positions in a row of a bank.
 
-    ``mask`` has a bit for each byte of the row; it is 1 if ``write`` writes that byte. ``data`` is
-    the row with the written bytes at their positions; its other bytes have any value. Both outputs
-    are combinational. Address bits below ``scratchpad_align`` are ignored.
+    ``write`` is the write: its address, its number of bytes, and the bytes (:func:`write_layout`).
+    ``mask`` has a bit for each byte of the row, which is 1 if the write changes that byte. ``data``
+    is the row with the written bytes at their positions; its other bytes have any value. Both
+    outputs are combinational. Address bits below ``scratchpad_align`` are ignored.
     """
 
     def __init__(self, access: Access, *, width: int):
@@ -60,15 +61,17 @@ class WriteLine(Component):
 class Scratchpad(Component):
     """A memory of ``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by all engines.
 
-    Each reader has a port ``read_NAME``, and each writer a port ``write_NAME``
-    (``celosia.hdl.ports``). The dictionary ``writers`` has the largest size of each writer's writes
-    (bytes). The high address bits select the bank. A bank makes one read and one write per cycle.
+    ``readers`` lists the names of the readers; each has a port ``read_NAME``. ``writers`` maps the
+    name of each writer to the size of its largest write (bytes); each writer has a port
+    ``write_NAME``. The high address bits select the bank. A bank makes one read and one write per
+    cycle.
 
-    If several ports request the same bank, the first in the order of ``readers`` or ``writers`` is
-    granted, in the same cycle (``ready`` depends on ``valid``). The reader ``b`` (weights) is
-    first, because the weights of a tile must arrive without a gap. The reader ``a`` (activations)
-    is second. So a port waits at most until the commands that use earlier ports end. If weights and
-    activations are in the same bank, each line of weights delays the array by one cycle.
+    If several readers request the same bank in a cycle, the first of them in the order of
+    ``readers`` is granted; the same applies to ``writers``. The grant is in the cycle of the
+    request (``ready`` depends on ``valid``). The reader ``b`` (weights) is first, because the
+    weights of a tile must arrive without a gap. The reader ``a`` (activations) is second. So a port
+    waits at most until the commands that use ports before it in the order have ended. If weights
+    and activations are in the same bank, each read of weights delays the array by one cycle.
 
     If the configuration has the option ``registered``, each access is made one cycle after its
     grant. A request of the first reader is then always accepted at once, and granted one cycle

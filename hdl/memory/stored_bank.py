@@ -85,10 +85,11 @@ class AccumulatorBank(Component):
 
 
 class StoredBank(Component):
-    """An :class:`AccumulatorBank` that outputs rows uncorrected: its reader corrects them.
+    """An :class:`AccumulatorBank` that outputs rows uncorrected: the reading circuit corrects them.
 
-    In ``row`` each stored sum is followed by the check bits of the protection level ``correct``.
-    ``errors`` reports errors of the bit ``filled`` only. ``write_row`` must arrive
+    In ``row`` each stored sum is followed by its check bits, those of the protection level called
+    ``correct``. Each row also has a bit ``filled``, which is 0 for a cleared row. The bank corrects
+    this bit, and ``errors`` reports errors of this bit only. ``write_row`` must arrive
     ``WRITTEN_LATER`` cycles after ``write_stb`` and ``write_addr``; ``filled`` is set without this
     delay.
     """

@@ -12,13 +12,14 @@ from celosia.hdl.stream.pipeline import delay, near
 
 
 class DirectSums:
-    """Registers of :class:`AccumulatorMemory` between block RAM and adder, with the least delay.
+    """The registers between an accumulator memory's block RAM and its adder, with the least delay.
 
-    A sum is written in the cycle that computes it. ``later`` is the number of cycles from the
-    computation of a sum to its write, here 0. ``latency`` is the number of additional cycles
-    between the read of a row and its addition, also 0. If ``sleep`` is true, a register keeps its
-    value in cycles in which it receives no new value, which saves power. Otherwise the register
-    loads in every cycle.
+    :class:`AccumulatorMemory` reads a row of sums, adds to it, and writes the result. A register
+    stores the row between the block RAM and the adder. ``latency`` is the number of further
+    pipeline stages between them, here 0. ``later`` is the number of cycles from the computation of
+    a sum to its write, here 0: a sum is written in the cycle that computes it. If ``sleep`` is
+    true, a register keeps its value in cycles in which it receives no new value, which saves power.
+    Otherwise the register loads in every cycle.
     """
 
     later = 0
@@ -58,17 +59,22 @@ class DirectSums:
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adder, the row for a drain, and a list of their error bits.
 
-        The list of error bits is empty in classes that do not correct rows. The rows are available
-        one cycle after ``banks`` output them. ``adds`` is the number of the bank with the row for
-        the adder, and ``drains`` the number of the bank with the row for a drain. ``add_1`` is 1 if
-        a bank outputs a row for the adder, and ``drained_1`` is 1 if a bank outputs a row for a
-        drain. ``add_2`` is ``add_1`` one cycle later. ``total`` is the row of sums that the adders
-        computed last.
+        A drain is a request that outputs a row of sums. A row for a drain is available one cycle
+        after its bank outputs it, and a row for the adder ``latency + 1`` cycles after. The list is
+        empty in classes that do not correct flipped bits. The arguments are:
 
-        Entry i of the list ``before`` is 1 if the addition i + 2 cycles before this addition was to
-        the same row. If an entry is 1, the bank's row is old, because the result of that addition
-        has not been written yet. The row for the adder is then the result of the latest such
-        addition.
+        - ``banks``: the two memory banks (:meth:`bank`);
+        - ``adds`` and ``drains``: the numbers of the banks with the row for the adder and for the
+          drain;
+        - ``add_1`` and ``drained_1``: 1 if a bank outputs a row for the adder, or for a drain;
+        - ``add_2``: ``add_1`` one cycle later;
+        - ``before``: a list; entry i is 1 if the addition i + 2 cycles before this one was to the
+          same row;
+        - ``total``: the row of sums that the adders computed last.
+
+        If an entry of ``before`` is 1, the bank outputs an old row, because it does not have the
+        result of the earlier addition yet. The row for the adder is then the result of the latest
+        such addition.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -111,9 +117,9 @@ class StagedSums(DirectSums):
 class CorrectedSums(StagedSums):
     """Registers like those of :class:`StagedSums`, with decoders that correct flipped bits.
 
-    The decoders correct the rows that are read; there are registers before and after them. A row is
-    written one cycle later than with :class:`StagedSums`. The errors of a row are reported one
-    cycle after its correction.
+    The decoders correct each row of sums that is read from block RAM. There are registers before
+    and after the decoders. A row is written one cycle later than with :class:`StagedSums`. The
+    errors of a row are reported one cycle after its correction.
     """
 
     later = WRITTEN_LATER

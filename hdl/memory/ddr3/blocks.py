@@ -55,11 +55,11 @@ class _Burst:
 class BlockReader(Component):
     """Splits read bursts into requests for blocks, and outputs the words of the blocks.
 
-    A block is the data of one access to the chip. ``o_block`` outputs the addresses of the blocks
-    to read, one per cycle. No further block is requested while ``READ_AHEAD`` requested blocks
-    still have words to output on ``port``. If ``i_valid`` is 1, ``i`` is the data of the oldest
-    requested block that has not arrived yet. One word is output per cycle. The first block of a
-    burst is requested one cycle after the last block of the previous burst.
+    A block is the data of one access to the DDR3 chip. ``o_block`` outputs the addresses of the
+    blocks to read, one per cycle. No further block is requested while ``READ_AHEAD`` requested
+    blocks still have words to output on ``port``. If ``i_valid`` is 1, ``i`` is the data of the
+    oldest requested block that has not arrived yet. One word is output per cycle. The first block
+    of a burst is requested one cycle after the last block of the previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
@@ -133,10 +133,14 @@ class BlockReader(Component):
 class BlockWriter(Component):
     """Joins the words of write bursts into blocks, and requests the writes of complete blocks.
 
-    A block is the data of one access to the chip. ``o_block`` outputs the addresses of complete
-    blocks. ``data`` are the bytes of the oldest block that has not been removed, and ``mask`` is 1
-    for each byte to write. ``take`` removes this block; its address must have been accepted before.
-    One word per cycle is accepted, except in the cycle in which a burst begins.
+    A block is the data of one access to the DDR3 chip. ``port`` receives the bursts; the port
+    accepts one word per cycle, except in the cycle in which a burst begins. ``o_block`` outputs the
+    address of each complete block.
+
+    ``data`` are the bytes of the oldest complete block, and ``mask`` is 1 for each byte to write.
+    ``take`` removes this block; it may be 1 only after the receiver of ``o_block`` has accepted the
+    block's address. ``done`` must be 1 for one cycle for each burst that is written; it drives
+    ``written`` of ``port``.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

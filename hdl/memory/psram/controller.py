@@ -29,23 +29,24 @@ class PsramController(Component):
 
     ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
     frequency of the chip's clock. The ``chip.dies`` dies work in parallel. In each cycle each die
-    moves one byte. The lowest byte of a word moves first, on the first die.
+    moves one byte. The lowest byte of a word moves first, on the first die. A column is the
+    smallest unit that can be addressed: two bytes of each die.
 
-    If both read and write bursts wait, they alternate. A burst is cut at multiples of
-    ``timing.columns`` columns into pieces, each moved by one command. A piece is within one row of
-    the chip, and short enough not to delay refreshes. A write piece begins when all of its words
-    are available. A read piece begins when there is room for all of its words. The first data
-    follow the first byte of a command by ``begin(latency)`` cycles
-    (:func:`celosia.arch.psram.begin`). ``latency`` is ``chip.latency``, or twice as much if the
-    chip requests it on its pin RWDS.
+    If both read and write bursts wait, they alternate. A burst is cut into pieces, each moved by
+    one command. A piece ends at a multiple of the largest size of a piece: the most columns that
+    one command can move at this clock. A piece is within one row of the chip, and short enough not
+    to delay refreshes. A write piece begins when all of its words are available. A read piece
+    begins when there is room for all of its words. The first data follow the first byte of a
+    command by ``begin(latency)`` cycles (:func:`celosia.arch.psram.begin`). ``latency`` is
+    ``chip.latency``, or twice as much if the chip requests it on its pin RWDS.
 
     ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
     requested later returns the new data. ``failed`` is 1 for one cycle if the chip sends data
     without the strobe on RWDS.
 
-    Raises :class:`InputError` if a memory word is narrower than a column of the chip, or longer
-    than the columns of one command. The error is also raised if the memory is larger than the chip,
-    or if the chip does not support ``clock``.
+    Raises :class:`InputError` if a memory word is narrower than a column, or longer than the
+    largest piece of a burst. The error is also raised if the memory is larger than the chip, or if
+    the chip does not support ``clock``.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, clock: float):

@@ -15,11 +15,11 @@ class Banks(Component):
     ``target`` is closed. If ``precharge_all`` is 1, the rows of all banks are closed. If ``write``
     is 1, a column of bank ``written`` is written.
 
-    The outputs do not include the current command's effect. ``accessible`` is 1 if row ``row`` of
-    bank ``bank`` is open, and its columns may be accessed two cycles later. ``may_activate`` is 1
-    if this row may be opened one cycle later. ``may_precharge`` is 1 if another row of the bank is
-    open and may be closed one cycle later. ``rested`` is 1 if all banks may be closed one cycle
-    later.
+    The outputs do not include the current command's effect. The first three outputs refer to row
+    ``row`` of bank ``bank``. ``accessible`` is 1 if the row is open, and it is permitted to read or
+    write the row's columns two cycles later. ``may_activate`` is 1 if the row may be opened one
+    cycle later. ``may_precharge`` is 1 if another row of the bank is open and may be closed one
+    cycle later. ``rested`` is 1 if the rows of all banks may be closed one cycle later.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):

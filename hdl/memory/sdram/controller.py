@@ -26,15 +26,16 @@ class SdramController(Component):
 
     ``pins`` are the pins of the chip; ``clock`` is the frequency of ``sync`` and of the chip (Hz).
     One column (a word of the chip) is moved per cycle, the lowest column of a memory word first. If
-    both read and write bursts wait, they alternate. Up to ``READ_AHEAD`` words are read before the
-    receiver of ``data`` accepts them.
+    both read and write bursts wait, they alternate. Up to ``READ_AHEAD`` words are read from the
+    chip before the accelerator accepts them.
 
     A burst is cut into pieces at the ends of rows. While one piece is moved, the row of the next
     piece is opened in another bank. A row is opened by one or two commands (PRECHARGE, ACTIVATE);
-    each command takes a cycle in which no column moves. A command is sent up to one cycle later
-    than the chip allows, because a register delays the state of the banks. The first column of a
-    write is sent at least ``cas + 2`` cycles after the last READ. A refresh begins at the end of a
-    piece; if many are due, it can also begin in a cycle in which no column moves.
+    each command takes a cycle in which no column moves. These commands can be one cycle later than
+    the timing of the chip requires, because a register delays the state of the banks. After a READ,
+    the first column of a write is sent at least ``cas + 2`` cycles later, where ``cas`` is the
+    chip's CAS latency (cycles). A refresh begins at the end of a piece; if many are due, it can
+    also begin in a cycle in which no column moves.
 
     ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
     requested later returns the new data. ``ready`` is 1 from the end of the chip's start-up on;

@@ -22,7 +22,8 @@ class Upkeep(Component):
     The controller sets ``quiet`` to 1 in a cycle in which it moves no data and may close all rows.
     A due refresh begins in a cycle with ``quiet`` at 1. ``working`` is 1 from the next cycle until
     the end of the refresh, and during the start. While ``working`` is 1, the controller must send
-    ``command`` to the chip; a PRECHARGE must apply to all banks.
+    ``command`` to the chip. If the command is PRECHARGE, the controller must send it for all banks
+    (with address bit 10 at 1).
     """
 
     def __init__(self, timing: SdramTiming):
