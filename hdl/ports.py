@@ -17,10 +17,11 @@ from celosia.hdl.stream.fields import outputs
 class ReadPort(wiring.Signature):
     """A read port of the scratchpad, seen from the reader.
 
-    ``request`` carries a byte address, a multiple of ``scratchpad_align``. Exactly ``sram_latency``
-    cycles after a request was accepted, ``valid`` is 1 and ``data`` holds the ``line_bytes`` bytes
-    from that address on; bytes past the end of the bank are undefined. The reader cannot refuse an
-    answer.
+    ``request`` carries a byte address, a multiple of ``scratchpad_align``. A fixed number of cycles
+    after a request was accepted, ``valid`` is 1 and ``data`` holds the ``line_bytes`` bytes from
+    that address on. The number is ``weight_latency`` at the port for the array's weights, and
+    ``sram_latency`` at other ports. The scratchpad is divided into banks: bytes past the end of the
+    address's bank are undefined. The reader cannot refuse an answer.
     """
 
     def __init__(self, access: Access):
@@ -77,9 +78,10 @@ class MemoryReadPort(wiring.Signature):
 class MemoryWritePort(wiring.Signature):
     """The write half of the external memory port, seen from the accelerator.
 
-    After each request, ``data`` carries ``last + 1`` words. The ``mask`` of a word has one bit per
-    byte, which is 1 if the byte is written. ``written`` is 1 for one cycle for each burst that has
-    been written, in the order of the requests.
+    ``request`` announces a burst of ``last + 1`` words, written from byte address ``addr`` on.
+    After each request, ``data`` carries the words of its burst. The ``mask`` of a word has one bit
+    per byte, which is 1 if the byte is written. ``written`` is 1 for one cycle for each burst that
+    has been written, in the order of the requests.
     """
 
     def __init__(self, memory: Memory):
@@ -101,10 +103,12 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
     """Return the ports that carry the scales of weights, as a dictionary from name to port.
 
-    The argument ``scaled`` states whether weight slots (storage for one tile of weights each) have
-    scales. If the argument is false, the dictionary is empty. If the argument is true, there are
-    two ports. The port ``scales`` has a scale for each column. In a cycle in which the port
-    ``scaled`` is 1, the receiver multiplies each column's sum by the column's scale.
+    If the argument ``scaled`` is false, the machine's weights have no scales, and the dictionary is
+    empty. If the argument is true, the dictionary has two output ports:
+
+    - ``scales`` has a scale for each column of the array.
+    - ``scaled``, a port with the name of the argument, has one bit. In a cycle in which it is 1,
+      the receiver multiplies each column's sum by the column's scale.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -218,11 +222,12 @@ class EventPort(wiring.Signature):
     """Reports, in each cycle, the events of commands and the activity of the multiplier array.
 
     If ``word_valid`` is 1, ``word`` enters a command queue. The words are the headers and operands
-    of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``). The
-    field has bits for an offered, an accepted and a completed command, and the engines whose tokens
-    the next command awaits. ``array`` has one bit per counter ``ARRAY_...``, in the order of
-    ``celosia.arch.registers``. At most one bit is 1, which reports the array's activity in the
-    previous cycle (:class:`celosia.hdl.control.account.ArrayAccount`).
+    of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``).
+    Three bits of the field report that a command is offered, accepted or completed. A mask in the
+    field has a 1 for each other engine that must complete a command before the next command may
+    begin. ``array`` has one bit for each counter whose name begins with ``ARRAY_``, in the order of
+    ``celosia.arch.registers``. The bit of the array's activity in the previous cycle is 1, and all
+    others are 0; outside a run, all bits are 0.
     """
 
     def __init__(self) -> None:

@@ -45,8 +45,8 @@ class MicroAlu(Component):
     === ============================================================================================
 
     If ``extreme`` is 1, ``subtract`` and ``carry`` must be 1. The bits ``logic_1`` and ``logic_0``
-    form the number of the logic operation: 0 is ``a & b``, 1 is ``a | b``, 2 is ``a`` and 3 is
-    ``b``. ``subtract`` must be 0 for operations 0 and 1, and 1 for operation 3.
+    form the number of the logic operation: 0 is ``a & c``, 1 is ``a | c``, 2 is ``a`` and 3 is
+    ``~c``. Here ``c`` is ``b``, or ``~b`` if ``subtract`` is 1.
     """
 
     a: In(32)

@@ -18,13 +18,14 @@ class MicroArray(Component):
     weight is 0. If ``enter`` is 1, ``byte`` is the next activation. If ``enters`` is 1, in arrays
     of two rows, the bytes of ``word`` are the next two activations.
 
-    Weights arrive row by row, and within a row column by column. If the number of columns is odd, a
-    0 follows the weights of each row.
+    The sender must load weights row by row, and within a row column by column. The array stores
+    weights in pairs. If the number of columns is odd, the sender must also load a 0 after the
+    weights of each row; no sum includes this weight.
 
-    A vector has one activation for each row of the array. When its last activation has entered,
-    each column's sum of products is added to that column of an accumulator row. In a cycle with
-    ``begin`` at 1, the input ``row`` is the number of the accumulator row for the next vector; the
-    sums of each further vector are added to the following row. In a cycle with ``take`` at 1,
+    A vector has one activation for each row of the array. When the last activation of a vector has
+    entered, each column's sum of products is added to that column of an accumulator row. In a cycle
+    with ``begin`` at 1, the input ``row`` is the number of the accumulator row for the next vector;
+    the sums of each further vector are added to the following row. In a cycle with ``take`` at 1,
     accumulator row ``row`` is read and cleared. From the next cycle on, ``sum`` is the first column
     of the row that was read; each cycle with ``step`` at 1 advances to the next column. ``take``
     may be 1 from the fourth cycle after the last activation on.

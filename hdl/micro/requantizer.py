@@ -12,18 +12,23 @@ _SUM_WIDTH = 18
 class MicroRequantizer(Component):
     """Requantizes one value after another: equations (1) and (2) of docs/numerics.md.
 
-    The unit leaves out two steps of equation (2): the activation table and the residual. ``begin``
-    announces a value, whose inputs arrive in the next three cycles. In the first of these cycles,
-    ``value`` is the value and ``word`` the bias. In the second cycle, ``word`` is the multiplier,
-    and ``b_en`` is 1: the core's :class:`WideMultiplier` loads ``word`` as its ``b``. In the third
-    cycle, ``word`` is the shift: positive to the left, negative to the right.
+    The unit leaves out two steps of equation (2): the activation table and the residual. For
+    products it uses the :class:`WideMultiplier` of the microcoded machine's core.
+
+    A cycle with ``begin`` at 1 announces a value, whose inputs arrive in the next three cycles. In
+    the first of these cycles, ``value`` is the value and ``word`` the bias. In the second cycle,
+    ``word`` is the multiplier. ``b_en`` is then 1, and the wide multiplier must load ``word`` as
+    its operand ``b``. In the third cycle, ``word`` is the shift: positive to the left, negative to
+    the right.
 
     A left shift is done before the multiplication, and takes one cycle for each bit, plus one
-    cycle. After the left shift, or at once if there is none, ``multiply`` is 1 for one cycle. The
-    wide multiplier then loads ``product_a``, and two cycles later its output ``p`` is the product
-    plus ``2**30``. A right shift is done after the multiplication, without additional cycles.
-    ``blocked`` is 1 from the arrival of the shift until the multiplication begins. In this time the
-    core must not set ``begin``, and must not use the wide multiplier.
+    cycle. After the left shift, or at once if there is none, ``multiply`` is 1 for one cycle. In
+    this cycle, the wide multiplier must load ``product_a`` (the sum of value and bias, after the
+    left shift) as its operand ``a``. Two cycles later, ``p`` must be the product plus ``2**30``;
+    the addition rounds the product, which the unit then divides by ``2**31``. A right shift is done
+    after the multiplication, without additional cycles. ``blocked`` is 1 from the arrival of the
+    shift until the multiplication begins. While ``blocked`` is 1, the core must not set ``begin``,
+    and must not use the wide multiplier.
 
     ``ready`` becomes 1 two cycles after the product arrives on ``p``, and is 1 until a cycle with
     ``take`` at 1. ``result`` is then the rounded value plus the zero point, clamped to the bounds.

@@ -41,9 +41,11 @@ class SparseLane(Component):
     last column on ``o``; ``finish`` must be at least ``LANE_LATENCY`` cycles after the last entry.
     ``idle`` is 1 if ``o`` has accepted the sums of all completed columns.
 
-    If ``x_en`` is 1, ``load_bytes`` activations on ``x_data`` are written to word ``x_addr`` of
-    bank ``x_bank``. The weights are multiplied by the activations of bank ``bank``, minus the zero
-    point ``zero``. ``k`` is the number of rows of the matrix, and must not change during a command.
+    A lane has two banks of memory, each for one row of activations. If ``x_en`` is 1,
+    ``load_bytes`` activations on ``x_data`` are written to word ``x_addr`` of bank ``x_bank``. The
+    activations of bank ``bank`` are used for the products: the zero point ``zero`` is subtracted
+    from each activation, and the difference is multiplied by the weight. ``k`` is the number of
+    rows of the matrix, and must not change during a command.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

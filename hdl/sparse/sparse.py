@@ -32,11 +32,11 @@ class SparseUnit(Component):
     waits.
 
     A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
-    and ``push`` is then the mask of engines that receive a dependency token. A drain reads the
-    complete sums if it sends its first request ``dispatch_cycles`` cycles after ``done`` or later.
-    ``stall`` is 1 while a request on ``a`` or ``b`` is not accepted. ``sends`` is 1 in each cycle
-    in which the lanes consume a beat of entries. ``macs`` is the number of these entries with
-    nonzero weights, and ``skipped`` is the number of zero weights that the entries encode.
+    and ``push`` is then the mask of engines that receive a dependency token. A command that waits
+    for this token finds complete sums in the accumulators. ``stall`` is 1 while a request on ``a``
+    or ``b`` is not accepted. ``sends`` is 1 in each cycle in which the lanes consume a beat of
+    entries. ``macs`` is the number of these entries with nonzero weights, and ``skipped`` is the
+    number of zero weights that the entries encode.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

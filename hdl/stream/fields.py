@@ -17,9 +17,10 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return the optional fields with at least one bit, as a dictionary from name to shape.
+    """Return the arguments whose shape has at least one bit, as a dictionary from name to shape.
 
-    An argument is NAME=SHAPE. True stands for a shape of one bit, and False for no bits.
+    Each argument NAME=SHAPE is an optional field: a layout has the field only if SHAPE has bits.
+    True stands for a shape of one bit, and False for no bits.
     """
     _OPTIONAL.update(fields)
     shapes = {
@@ -29,17 +30,17 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return the optional input ports with at least one bit, as a dictionary from name to port.
+    """Return an input port for each argument whose shape has bits, as a dictionary by name.
 
-    An argument is NAME=SHAPE, as in :func:`present`.
+    Each argument NAME=SHAPE is an optional port; shapes are as in :func:`present`.
     """
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return the optional output ports with at least one bit, as a dictionary from name to port.
+    """Return an output port for each argument whose shape has bits, as a dictionary by name.
 
-    An argument is NAME=SHAPE, as in :func:`present`.
+    Each argument NAME=SHAPE is an optional port; shapes are as in :func:`present`.
     """
     return {name: Out(shape) for name, shape in present(**fields).items()}
 

@@ -63,9 +63,9 @@ def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -
 def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
     """Return a register without reset that drives ``port``, for data with a separate valid bit.
 
-    The caller assigns data to the register. A register without reset needs no reset wires, and
-    synthesis can use a block RAM's output register for it. If ``stages`` is 0, the result is
-    ``port`` itself.
+    If ``stages`` is 1, there is one register, and the caller assigns data to it. If ``stages`` is
+    0, there is none, and the result is ``port`` itself. A register without reset needs no reset
+    wires, and synthesis can use a block RAM's output register for it.
     """
     for _ in range(stages):
         register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)

@@ -27,9 +27,10 @@ def slices(
 def slices_before(
     m: Module, sink: wiring.PureInterface, name: str, *, stages: int, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return a stream that reaches ``sink`` through a register slice, submodule ``name`` of ``m``.
+    """Return a stream that reaches ``sink`` through ``stages`` register slices (0 or 1).
 
-    If ``stages`` is 0, the result is ``sink`` itself. ``forward`` is as in :class:`RegisterSlice`.
+    The slice is a submodule of ``m`` with the name ``name``. If ``stages`` is 0, there is no slice,
+    and the result is ``sink`` itself. ``forward`` is passed to :class:`RegisterSlice`.
     """
     for _ in range(stages):
         m.submodules[name] = stage = RegisterSlice(sink.p.shape(), forward=forward)
