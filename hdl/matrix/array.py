@@ -66,10 +66,11 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 def slot_layout(config: MatrixConfig) -> Any:
-    """Return the shape of the field ``slot``, which has the number of a weight slot.
+    """Return the shape of the field ``slot`` of an activation vector or a line of weights.
 
-    A weight slot stores one weight tile. If the array's columns are far apart on the device
-    (:func:`is_far`), the field has a copy of the number for each column.
+    The field (of :func:`activation_layout` and :func:`weight_layout`) has the number of a weight
+    slot, which is storage in the array for one tile of weights. If the array's columns are far
+    apart on the device (:func:`is_far`), the field has a copy of the number for each column.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -119,14 +120,19 @@ def slots_of(payload: Any) -> list[Value]:
 
 
 def part_member(config: MatrixConfig) -> dict[str, Any]:
-    """Return the optional fields of an activation vector: a dictionary from name to shape.
+    """Return the optional fields in the layout of an activation vector: name to shape.
 
-    The dictionary omits the fields that the machine does not use. ``part`` selects the group of
-    weight bits by which the activations are multiplied. If ``scaled`` is 1, the sums must be
-    multiplied by the scales in the weight slot (storage for one tile). If ``lower`` is 1, the
-    weights are attention keys: the last rows of the slot store lower bits of key elements, the
-    other rows the upper bits. If ``block`` is 1, each byte of the weight slot has two mantissas,
-    and all mantissas of a row share an exponent.
+    A vector has one activation for each row of the array (:func:`activation_layout`). The result is
+    a dictionary with the fields of this list that the machine uses:
+
+    - ``part`` selects a group of bits of each weight. The activations are multiplied by these bits
+      only.
+    - ``scaled`` is 1 if the sums must be multiplied by the scales in the weight slot, which is
+      storage in the array for one tile of weights.
+    - ``lower`` is 1 if the weights are attention keys: the last rows of the slot store lower bits
+      of key elements, and the other rows store the upper bits.
+    - ``block`` is 1 if each byte of the slot has two mantissas, and all mantissas of a row share an
+      exponent.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),

@@ -28,27 +28,32 @@ _SHARED = ("column_data", "column_live")
 
 
 class ElementColumn(Component):
-    """A column with a processing element for each row; ``sum_o`` is the sum of all products.
+    """A column of processing elements, one per row; ``sum_o`` is the sum of all products.
 
-    Ports ``NAME_i`` and ``NAME_o`` with one entry per row are the inputs from the left neighbour
-    and the outputs to the right neighbour. ``a_i`` are the activations. ``slot_i`` selects the
-    weight of each product: an element stores one weight per slot. If the configuration has the
-    option ``operand_gating``, a bit of ``live_i`` is 0 if the row's activation is zero. The product
-    of row r is added one cycle after the product of row r - 1. The partial sum of rows 0 to r has
-    the width that r + 1 products need.
+    An element multiplies an activation by one of its stored weights
+    (:class:`celosia.hdl.matrix.element.ProcessingElement`). The inputs ``NAME_i`` with one entry
+    per row come from the left neighbour, and the outputs ``NAME_o`` with one entry per row lead to
+    the right neighbour. ``a_i`` are the activations. ``slot_i`` selects the weight of each product:
+    an element stores one weight per slot. If the configuration has the option ``operand_gating``, a
+    bit of ``live_i`` is 0 if the row's activation is zero. The product of row r is added one cycle
+    after the product of row r - 1. The partial sum of rows 0 to r has the width that r + 1 products
+    need.
 
-    Weights are written by rows or by columns. If ``row_strobe_i[r]`` is 1, the element of row r
-    writes ``column_data`` to its slot ``row_slot_i[r]``. If ``b_transpose`` is true,
-    ``column_strobe_i`` moves down by one row per cycle. Each element that the strobe reaches writes
-    ``row_data`` of its row to slot ``column_slot_i``.
+    A row of weights is written from left to right, one element per column. If the row's bit of
+    ``row_strobe_i`` is 1, the row's element stores ``column_data`` in its slot ``row_slot_i``. If
+    ``b_transpose`` is true, a column of weights can also be written, from top to bottom. The strobe
+    ``column_strobe_i`` enters row 0, and moves down by one row per cycle, together with the slot
+    number ``column_slot_i``. Each element that this strobe reaches stores its row's entry of
+    ``row_data`` in this slot.
 
     If two columns share multipliers, the multipliers are in the right column (``side`` is
     ``right``). The left column outputs its weights on ``beside`` and receives its products on
     ``product``; both ports have one entry per row. If ``pass_width`` is below 8, ``part_i`` selects
-    the group of weight bits to multiply. If ``sleep`` is true, the bit ``awake_i`` moves down the
-    column by one row per cycle, as the activations of a vector arrive; a row's activation register
-    holds if the bit is 0. :class:`celosia.hdl.matrix.element.ProcessingElement` describes the
-    signals.
+    the group of weight bits to multiply.
+
+    If ``sleep`` is true, the bit ``awake_i`` enters row 0 with the activation of row 0, and moves
+    down by one row per cycle. If the bit is 0, the activation register of the row that it reaches
+    keeps its value, which saves power.
     """
 
     def __init__(self, config: MatrixConfig, side: str = ""):

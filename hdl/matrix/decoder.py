@@ -107,12 +107,17 @@ class DecodeSteps(Component):
 class WeightDecoder(Component):
     """Decodes one row of ``bytes`` per cycle into the line of weights ``o``, one cycle later.
 
-    ``step`` (:func:`step_layout`) controls the decoding. If ``step.fetch`` is 0, ``bytes`` is not
-    used: only bits that remain from earlier rows are decoded. If ``step.format`` is 0, bytes pass
-    unchanged. Only the first ``cols`` bytes of a row are decoded; further bytes always pass
-    unchanged. If weight slots (storage for one tile each) store scales, the output ``scales`` has
-    the scale of each column of ``o``. Equations (11) and (12) of docs/formats.md define codes and
-    scales; a product with a scale is taken modulo 2**8.
+    Weights are stored as codes below 8 bits (equation (11) of docs/formats.md) or as INT8. ``step``
+    (:func:`step_layout`) has the control signals of the cycle. If ``step.format`` is 0, the bytes
+    are INT8 weights and pass unchanged. If ``step.fetch`` is 0 for another format, ``bytes`` is not
+    used: only bits that remain from earlier rows are decoded. Only the first ``cols`` bytes of a
+    row are decoded; further bytes always pass unchanged.
+
+    If ``step.scale`` is 1, ``bytes`` are scales, one per column, which the decoder stores. If
+    ``step.grouped`` is 1, each decoded weight is multiplied by the scale of its column, modulo
+    2**8: equation (12). INT8 weights are not multiplied. In machines that store scales beside the
+    weights in the array, the output ``scales`` has the scale of each column if ``o`` is such an
+    INT8 line.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -80,13 +80,20 @@ class SleepEdge(Component):
 
 
 class WeightEdge(Component):
-    """The array's left and upper edges for weights: convert lines to strobes and delayed data.
+    """The array's left and upper edges for weights: distribute a line of weights to the elements.
 
-    A line is a row of weights, or a column if ``column`` is 1. If a row arrives with ``en`` at 1,
-    row ``index`` of the array receives a strobe at the left edge one cycle later. The strobe moves
-    by one column per cycle, so column c receives its element of the line c cycles later. For a
-    column of weights, the strobe enters column ``index`` at the upper edge, and moves by one row
-    per cycle.
+    A line is a row of weights, or a column if ``column`` is 1. In a cycle with ``en`` at 1,
+    ``data`` has the weights of a line, and ``index`` is the number of the array row or column that
+    stores them. An element of the array stores a weight in the cycle in which a strobe (a bit at 1)
+    reaches it.
+
+    One cycle after a row of weights arrives, bit ``index`` of ``o_row`` is 1. This strobe enters
+    the array at the left, and moves by one column per cycle. ``o_data`` delays element c of the
+    line by c + 1 cycles, so that the element and the strobe reach column c in the same cycle. For a
+    column of weights, bit ``index`` of ``o_column`` is 1 instead. This strobe enters at the top,
+    and moves down by one row per cycle; element r of the line, delayed by r + 1 cycles, is for row
+    r. ``o_slot`` is ``slot``, the number of the weight slot (storage for one tile), one cycle
+    later.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -124,11 +131,14 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays the sums of a vector so that all columns leave in one cycle.
 
-    Without additional latency, the sum of column c arrives c cycles after the sum of column 0.
-    ``late[c]`` is the additional latency of column c (cycles): its sum arrives in cycle
-    ``c + late[c]``. All sums of the vector leave in cycle ``cols - 1``, and no sum may arrive
-    later. ``o_valid`` is ``valid`` delayed by ``latency``, the number of cycles from activations at
-    the left edge to their sums on ``o``.
+    ``i`` has one sum for each of the ``cols`` columns. The sum of column c arrives in cycle
+    ``c + late[c]``, because activations move to the right by one column per cycle. Cycle 0 is here
+    the cycle in which the sum of column 0 arrives if ``late[0]`` is 0. ``late[c]`` is the
+    additional latency of column c (cycles); it can be negative. On ``o``, all sums of the vector
+    leave in cycle ``cols - 1``, and no sum may arrive later.
+
+    ``valid`` must be 1 if a vector of activations enters the array's left edge. ``o_valid`` is
+    ``valid`` delayed by ``latency`` cycles, the time from these activations to their sums on ``o``.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

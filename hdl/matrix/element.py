@@ -39,31 +39,31 @@ def weight_registers(
 class ProcessingElement(Component):
     """Multiplies a passing activation by a stored weight, and adds the sum of the element above.
 
-    The activation ``a_i``, and the number ``slot_i`` of the slot with its weight, leave to the
-    right one cycle later. The product is added to the value that ``sum_i`` has three cycles after
-    ``a_i`` arrived. The result leaves below as ``sum_o`` one cycle after this addition. So there
-    are four registers in series, and the second and third belong to a hardware multiplier. If
-    ``sum_i_width`` is 0, the element is in the top row and has no ``sum_i``.
+    The element stores one weight per slot. The activation ``a_i``, and the number ``slot_i`` of the
+    slot with its weight, leave to the right one cycle later. If the activation arrives in cycle t,
+    its product is added to the value of ``sum_i`` in cycle t + 3. The result leaves below as
+    ``sum_o`` in cycle t + 4. If ``sum_i_width`` is 0, the element is in the top row and has no
+    ``sum_i``.
 
-    If ``row_strobe_i`` is 1, ``column_data`` is written to slot ``row_slot_i``; the strobe leaves
-    to the right one cycle later. Elements with ``transpose`` have a second strobe. If
-    ``column_strobe_i`` is 1, ``row_data`` is written to slot ``column_slot_i``; the strobe leaves
-    below one cycle later. The two strobes are never 1 in the same cycle. Activations that arrive
-    after the write use the new weight, and earlier activations the old weight. No activation that
-    uses the slot may arrive in the cycle of the write.
+    If ``row_strobe_i`` is 1, ``column_data`` is written to slot ``row_slot_i``; this strobe and
+    slot number leave to the right one cycle later. Elements with ``transpose`` have a second
+    strobe. If ``column_strobe_i`` is 1, ``row_data`` is written to slot ``column_slot_i``; this
+    strobe and slot number leave below one cycle later. The two strobes must not be 1 in the same
+    cycle. Activations that arrive after the write use the new weight, and earlier activations the
+    old weight. No activation that uses the slot may arrive in the cycle of the write.
 
-    If ``gating`` is true, each activation and each weight has a bit ``live``, which is 0 if the
-    operand is zero. If the activation or the weight is zero, the multiplier's input registers keep
-    their values, which saves power. If the activation is zero, the register of ``a_o`` keeps its
-    value too. If either operand is zero, the product register is cleared, so that the path from
-    this register to the adder needs no gate. If ``sleep`` is true, an activation with ``awake_i``
-    at 0 is not loaded: the registers of ``a_o`` and ``slot_o`` keep their values, and the product
-    is 0. ``awake_i`` leaves below one cycle later.
+    If ``gating`` is true, zero operands save power. ``live_i`` must be 0 if the activation is zero.
+    ``column_live`` or ``row_live`` must be 0 if the weight to be written from ``column_data`` or
+    ``row_data`` is zero. If the activation or the weight is zero, the multiplier's input registers
+    keep their values, and the product is 0. If the activation is zero, the register of ``a_o``
+    keeps its value too. If ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded:
+    the registers of ``a_o`` and ``slot_o`` keep their values, and the product is 0. ``awake_i``
+    leaves below one cycle later.
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
-    multiplier. Its weight leaves to the right on ``beside`` one cycle later, together with the
-    activation. The element with ``side`` ``right`` receives this weight, computes both products,
-    and returns the left element's product on ``product``. The left element's sums are therefore one
+    multiplier. Its weight leaves to the right on ``beside`` two cycles after the activation
+    arrived. The element with ``side`` ``right`` receives this weight, computes both products, and
+    returns the left element's product on ``product``. The left element's sums are therefore one
     cycle later than without sharing. If ``side`` is "", the element shares no multiplier.
 
     If ``pass_width`` is below 8, an activation is multiplied by only one part of its weight, a

@@ -16,13 +16,16 @@ from celosia.hdl.stream.pipeline import delay, spread
 class ActivationEntry(Component):
     """Subtracts the zero point from activations, and sets those of unused array rows to 0.
 
-    ``elements`` are the activations of a vector, and ``note`` has its control fields
-    (:func:`celosia.hdl.matrix.streamer.vector_layout`). One cycle later, ``o`` is the vector for
-    the array. Two cycles after ``elements``, ``macs`` is the number of the tile's used rows times
-    the number of its used columns. Three cycles after ``elements``, ``gated`` is the number of zero
-    activations in the used rows, computed from the array's output ``zeros``. If a vector is sent
-    once for each part of the weights or for each byte of INT16 elements, ``macs`` and ``gated``
-    count it once.
+    A vector of activations has one activation for each row of the array, and is multiplied by one
+    tile of weights. ``elements`` are the activations of one vector. ``note`` has the control fields
+    of the vector (:func:`celosia.hdl.matrix.streamer.vector_layout`), among them the numbers of
+    array rows and columns that the tile uses. One cycle later, ``o`` is the vector for the array.
+
+    Two cycles after ``elements``, ``macs`` is the number of used rows times the number of used
+    columns. Three cycles after ``elements``, ``gated`` is the number of zero activations in the
+    used rows, computed from the array's output ``zeros``. If weights are multiplied in parts
+    (groups of bits), or INT16 activations byte by byte, a vector is sent several times. ``macs``
+    and ``gated`` then count only one of these times, and are 0 for the others.
     """
 
     def __init__(self, config: MatrixConfig):

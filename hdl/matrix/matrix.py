@@ -42,21 +42,27 @@ class MatrixEngine(Component):
 
     A product of T tiles takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles from the
-    first request to the last accumulated sum. An adder tree takes L - 1 cycles more. With the
-    option ``registered`` (more pipeline registers), a product takes one cycle more. With weights
-    from a PRELOAD, L is 1 and the product takes one cycle less. The first request follows the
-    acceptance of the command by one cycle, or by two cycles with the option ``registered``.
-    ``working`` is 1 from the first request to the last accumulated sum.
+    first request to the last accumulated sum. ``array.latency`` is the latency from activations to
+    their sums, ``sram_latency`` that of a scratchpad read, and ``acc_settle`` that of an addition
+    to an accumulator. In three cases the number differs:
 
-    A drain (read of the accumulators) reads complete sums if it waits for the command's dependency
-    token, or starts at least ``dispatch_cycles`` cycles after ``status.done``.
+    - An adder tree takes L - 1 cycles more.
+    - With the option ``registered`` (more pipeline registers), a product takes one cycle more.
+    - If a PRELOAD loaded the weights, 1 replaces L, and the product takes one cycle less.
+
+    The first request follows the acceptance of the command by one cycle, or by two cycles with the
+    option ``registered``. ``working`` is 1 from the first request to the last accumulated sum.
+
+    A drain (read of the accumulators by another engine) reads complete sums in two cases: if the
+    program makes it wait for the end of the product, by a dependency token, or if it starts at
+    least ``dispatch_cycles`` cycles after ``status.done``.
 
     ``status.stall`` is 1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which
-    the scratchpad accepts the request for a row of A. Some cycles later, ``macs`` is the number of
-    the row's products in array rows and columns that the tile uses. One cycle after ``macs``,
-    ``gated`` is the number of zero activations in the used rows. ``refused`` is 1 if the next row
-    of A waits because the scratchpad does not accept a request. ``filling`` is 1 while the accepted
-    commands have rows to request.
+    the scratchpad accepts the request for a row of A. ``sram_latency + 2`` cycles later, ``macs``
+    is the number of the row's products in array rows and columns that the tile uses. One cycle
+    after ``macs``, ``gated`` is the number of zero activations in the used rows. ``refused`` is 1
+    if the next row of A waits because the scratchpad does not accept a request. ``filling`` is 1
+    while the accepted commands have tiles to load or rows to request.
     """
 
     def __init__(self, config: MatrixConfig):

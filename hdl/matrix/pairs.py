@@ -9,12 +9,13 @@ from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 
 
 def pair_members(side: str, beside: Any, product: Any) -> dict[str, Any]:
-    """Return the ports between two neighbours that share the right neighbour's multipliers.
+    """Return the ports between two adjacent array columns, or elements, that share multipliers.
 
-    The result is a dictionary from name to port, for the neighbour on side ``side``: ``left`` or
-    ``right``. If ``side`` is "", there is no pair, and the dictionary is empty. The left neighbour
-    outputs its weight on ``beside``, and receives its product on ``product``. The arguments
-    ``beside`` and ``product`` are the shapes of these ports.
+    Only the right neighbour has multipliers. They multiply by its weights and by those of the left
+    neighbour, which outputs its weights on ``beside`` and receives its products on ``product``.
+    ``side`` is the position of the neighbour for which ports are returned: ``left`` or ``right``,
+    or "" if it shares no multipliers. The result is a dictionary from name to port, empty if
+    ``side`` is "". The arguments ``beside`` and ``product`` are the shapes of the ports.
     """
     if not side:
         return {}
@@ -29,11 +30,13 @@ def multiply_weight(
     weight: Value,
     pair: tuple[Value, Value] | None,
 ) -> Value:
-    """Connect a multiplier to an activation and a weight, and return their product.
+    """Connect a multiplier to an activation and a weight, and return the product of these two.
 
-    The activation is ``a``, and the weight is the low ``b_width`` bits of ``weight``. If the
-    multiplier also multiplies ``a`` by the left neighbour's weight, ``pair`` is the pair of ports
-    ``beside`` (that weight) and ``product`` (its product). Otherwise ``pair`` is None.
+    The activation is ``a``, and the weight is the low ``b_width`` bits of ``weight`` (``b_width``
+    is an attribute of ``multiplier``). If the multiplier is shared with the left neighbour
+    (:func:`pair_members`), it also multiplies ``a`` by the neighbour's weight. ``pair`` is then a
+    pair of ports: ``beside`` has the neighbour's weight, and ``product`` is driven with the second
+    product. If the multiplier is not shared, ``pair`` is None.
     """
     m.d.comb += multiplier.a.eq(a)
     own = weight[: multiplier.b_width]

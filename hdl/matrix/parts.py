@@ -11,12 +11,13 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return the layout of the fields that select a part (group of bits) of each weight.
+    """Return the layout of the fields that select a part of each weight: a group of ``width`` bits.
 
-    ``place`` is the number of the part; part 0 has the lowest bits. ``last`` is 1 for the last
-    part, which is signed. If ``paired`` is true, a byte of a weight slot (storage for one tile) can
-    hold two 4-bit weights; ``alone`` is then 1 if the part is one of these two weights. The layout
-    has no bits if weights have only one part and ``paired`` is false.
+    ``place`` is the number of the part; part 0 has the lowest bits. ``last`` is 1 for the part with
+    the highest bits, which is signed. If ``paired`` is true, each byte of a weight slot (storage
+    for one tile) can have either one 8-bit weight or two 4-bit weights. There is then a third
+    field, ``alone``: if it is 1, bytes have two weights, and ``place`` is the index (0 or 1) of one
+    of them. The layout has no bits if weights have only one part and ``paired`` is false.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -24,11 +25,12 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 
 
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a group of ``width`` bits of an 8-bit weight, as a signed operand of a multiplier.
+    """Return a group of bits of a stored weight, as a signed operand of a multiplier.
 
-    ``part`` (:func:`part_layout`) selects the group. If ``width`` is 8 and ``part.alone`` is 0, the
-    result is the whole weight. If ``part.alone`` is 1, the byte has two 4-bit weights, and the
-    result is the weight with index ``part.place``.
+    ``weight`` is a byte of a weight slot (storage for one tile). ``part`` (:func:`part_layout`)
+    selects the bits. If ``part.alone`` is 0, the byte is one weight, and the result is a group of
+    ``width`` bits of this weight; if ``width`` is 8, it is the whole weight. If ``part.alone`` is
+    1, the byte has two 4-bit weights, and the result is the weight with index ``part.place``.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:

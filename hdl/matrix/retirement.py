@@ -16,21 +16,25 @@ IN_FLIGHT_WIDTH = 9
 class Retirement(Component):
     """Delays accumulator addresses until the sums leave the array, and reports finished commands.
 
-    ``acc_addr`` is the address ``i_addr`` delayed by ``latency`` cycles. ``settle`` is the number
-    of cycles after which an accumulated sum can be read.
+    Three arguments are numbers of cycles:
 
-    ``last`` must be 1 with the last vector of a command, and ``push`` must then be the mask of the
-    engines that receive a dependency token. ``status.done`` is 1 ``latency + settle - dispatch``
-    cycles after ``last``. A read of the accumulators that starts ``dispatch`` cycles after
-    ``status.done`` reads complete sums.
+    - ``latency``: from a vector of activations to its sums at the array's output;
+    - ``settle``: from these sums to a read of the accumulators that includes them;
+    - ``dispatch``: from the end of a command to the first such read by a command that waits for it.
+
+    ``acc_addr`` is the address ``i_addr`` delayed by ``latency`` cycles. ``last`` must be 1 with
+    the last vector of a command, and ``push`` must then be the mask of the engines that receive a
+    dependency token. ``status.done`` is 1 ``latency + settle - dispatch`` cycles after ``last``, so
+    a read that starts ``dispatch`` cycles after ``status.done`` includes all sums.
 
     The other inputs report the state of the matrix engine. ``offered`` is 1 while a command waits
     in the queue. ``taken`` is 1 in the cycle in which the engine accepts a command. ``waiting`` is
     1 while the scratchpad delays a request, and drives ``status.stall``. ``named`` is 1 while the
-    weight fetcher has a tile to load or to output.
+    engine loads a tile of weights, or has a loaded tile whose product it has not yet queued.
 
-    ``status.busy`` is 1 while a command waits in the queue or is not done. ``working`` is 1 from a
-    command's first tile until the last sum of all accepted commands is accumulated.
+    ``status.busy`` is 1 while a command waits in the queue or is not done. ``working`` is 0 while
+    commands only wait in the queue: it is 1 from a command's first tile until the last sum of all
+    accepted commands is accumulated.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

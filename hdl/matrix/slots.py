@@ -16,21 +16,21 @@ class SlotGuard(Component):
     """Delays the load of a weight slot (storage for one tile) until its old weights are not needed.
 
     ``free`` is 1 if the load of a tile into slot ``slot`` may begin in this cycle with a request of
-    line ``line``. ``hold`` is 1 in the cycle in which a tile in slot ``slot`` is sent to the
-    streamer, which reads the tile's activations. ``freed`` is 1 in the cycle in which the last
-    activations of the oldest sent tile are requested; this may be the cycle of ``hold``. In the
-    next cycle the tile's slot is free, if no other sent tile uses the slot. ``late`` is the number
-    of register stages between ``hold`` and the request of the tile's activations. At most
-    ``2 + 2 * late`` tiles may be sent and not yet freed.
+    line ``line``. A line is a row or column of the tile. ``hold`` is 1 in the cycle in which a tile
+    in slot ``slot`` is sent to the streamer, the unit that reads the tile's activations. ``freed``
+    is 1 in the cycle in which the last activations of the oldest sent tile are requested; this may
+    be the cycle of ``hold``. In the next cycle the tile's slot is free, if no other sent tile uses
+    the slot. ``late`` is the number of register stages between ``hold`` and the request of the
+    tile's activations. At most ``2 + 2 * late`` tiles may be sent and not yet freed.
 
     In a systolic array ``free`` has two more conditions:
 
-    - Line r must be requested at least r + 1 cycles after ``freed``, because row r of the
-      array uses its activations r cycles after row 0.
-    - Rows of weights enter the array at the left, columns at the top. A row and a column must not
-      reach an element in the same cycle. Therefore the first line of a tile, with index r, must be
-      requested after cycle ``t + r - i``. Here the last line of the previous tile has index i and
-      was requested in cycle t.
+    - Line r must be requested at least r + 1 cycles after ``freed``, because row r of the array
+      uses its activations r cycles after row 0.
+    - Assume that the last line of the previous tile, with index i, was requested in cycle t. The
+      first line of the next tile, with index r, must then be requested after cycle ``t + r - i``.
+      Otherwise a row of weights, which enters at the left, and a column, which enters at the top,
+      can reach an element in the same cycle.
 
     ``written`` is 1 in a cycle in which line ``index`` of any slot is requested.
     """
@@ -53,10 +53,10 @@ class SlotGuard(Component):
         return {}
 
     def watch(self, m, tiles):
-        """Connect inputs that describe the next tile to ``tiles``; this class has no such inputs.
+        """Do nothing, because this class has no inputs that describe the next tile.
 
-        ``tiles`` is the :class:`~celosia.hdl.matrix.tiles.TileWalker` that generates the tiles.
-        Only the subclass :class:`StagedSlotGuard` has inputs to connect.
+        ``tiles`` is the :class:`~celosia.hdl.matrix.tiles.TileWalker` that generates the tiles. The
+        subclass :class:`StagedSlotGuard` has such inputs, and connects them in this method.
         """
 
     def circuit(self, m):
@@ -111,11 +111,13 @@ class SlotGuard(Component):
 
 
 class StagedSlotGuard(SlotGuard):
-    """A slot guard that computes ``free`` one cycle ahead and stores it in a register.
+    """A :class:`SlotGuard` with its output in a register: it decides one cycle ahead.
 
-    The guard therefore needs the values of ``slot`` and ``line`` in the next cycle. If ``moves`` is
-    1, these values are ``next_slot`` and ``next_line``. If ``moves`` is 0, ``slot`` and ``line``
-    must not change.
+    ``free`` is 1 if the load of a tile into weight slot ``slot`` (storage for one tile) may begin
+    in this cycle with a request of line ``line``. The guard computes this bit one cycle earlier, so
+    it needs the next values of ``slot`` and ``line``. If ``moves`` is 1, the values in the next
+    cycle are ``next_slot`` and ``next_line``. If ``moves`` is 0, ``slot`` and ``line`` must not
+    change.
     """
 
     def _more_members(self):
@@ -126,10 +128,11 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect the inputs for the next cycle to ``tiles``, which predicts the next tile.
+        """Connect this guard's inputs ``moves``, ``next_slot`` and ``next_line`` to ``tiles``.
 
-        The inputs are ``moves``, ``next_slot`` and ``next_line``. ``tiles`` is a
-        :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`.
+        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`, which outputs the tiles
+        to load, and predicts whether its output changes in the next cycle (``moves``). The other
+        two inputs are the weight slot and the first line of the next tile.
         """
         m.d.comb += [
             self.moves.eq(tiles.moves),

@@ -43,21 +43,23 @@ def vector_layout(config: MatrixConfig) -> data.StructLayout:
 class ActivationStreamer(Component):
     """Reads the activations of each tile row by row, and sends them to the array as vectors.
 
-    ``i`` receives one job per tile (:func:`celosia.hdl.matrix.weights.job_layout`). The streamer
-    requests one vector per cycle, in the order of the jobs; the array accepts every vector.
-    ``sends`` is 1 in the cycle in which port ``a`` accepts a request. ``sram_latency`` cycles
-    later, ``elements`` are the vector's activations, and ``note`` has its control fields. In
-    machines with the option ``registered`` (more pipeline registers), a register delays each
-    request by one cycle.
+    ``i`` receives one job per tile of weights, which describes the activations to multiply by the
+    tile (:func:`celosia.hdl.matrix.weights.job_layout`). For each row of the activations, the
+    streamer requests one vector through the scratchpad port ``a``, in the order of the jobs. It
+    requests up to one vector per cycle; the array accepts every vector. ``sends`` is 1 in the cycle
+    in which the scratchpad accepts a request. ``sram_latency`` cycles later, ``elements`` are the
+    activations of this vector, and ``note`` has its control fields (:func:`vector_layout`), such as
+    the accumulator address of its sums. In machines with the option ``registered`` (more pipeline
+    registers), a register delays each request by one cycle.
 
     ``freed`` is 1 in the cycle in which the last vector of a MATMUL tile is requested. From the
     next cycle on, new weights for the tile's weight slot (storage for one tile) may be requested.
     ``idle`` is 1 if no job is left.
 
     If weights are multiplied in parts (groups of bits), the vectors of a job are sent once for each
-    part. Vectors of INT16 activations are sent once for each byte. In machines for INT16, each of
-    ``elements`` has nine bits, because a high byte with the carry of its signed low byte may not
-    fit in eight bits.
+    part. Vectors of INT16 activations are sent once for each byte, or only with their high bytes if
+    the weights are low bytes of INT16 numbers. In machines for INT16, each of ``elements`` has nine
+    bits, because a high byte with the carry of its signed low byte may not fit in eight bits.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -31,17 +31,15 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     and ``n`` are the numbers of rows and columns that the tile uses. The tile's lines (rows or
     columns of weights) from ``line`` to ``end - 1`` are loaded.
 
-    If ``onward`` is 1, the next tile's lines directly follow this tile's lines in memory, and
-    ``b_addr`` of later tiles does not include this tile's bytes. A tile's first line is at
-    ``b_addr`` plus the bytes of all earlier tiles of the command that have ``onward`` at 1. If
-    weights have a format below 8 bits or scales of groups (:func:`stacked`), only earlier tiles in
-    the same columns of B count.
+    Their bytes begin at ``b_addr`` plus an offset, which is 0 for the first tile of a command. If
+    ``onward`` is 1, the next tile's offset is larger by the bytes read for this tile, otherwise it
+    is the same. For weights with a format below 8 bits or with scales (:func:`stacked`), the offset
+    is 0 again for the first tile in the next columns of B.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
     in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
-    lines are read from the scratchpad. ``column`` is 1 if the lines are columns, 0 if they are
-    rows. ``single`` is 1 if the tile has only one line to load. ``vector`` is 1 if A has only one
-    row.
+    lines are read from the scratchpad. ``column`` is 1 if the lines are columns, 0 for rows.
+    ``single`` is 1 if the tile has only one line to load. ``vector`` is 1 if A has only one row.
     """
     lines = config.lines
     return data.StructLayout(
@@ -70,11 +68,12 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
 class TileWalker(Component):
     """Generates the tiles of MATMUL and PRELOAD commands on ``o``, one per cycle.
 
-    A command's first tile follows its acceptance by one cycle. All tiles of the first columns of B,
-    from the first rows to the last, come before the tiles of the next columns. The next command is
-    accepted before the last tiles of the current command have left ``o``, so there is no pause
-    between commands. ``command`` is the command of the tile on ``o``. The sizes in a command must
-    be at least 1.
+    ``i`` receives commands. The weight matrix B of a command is divided into tiles, at most as
+    large as the array. All tiles of the first columns of B, from the first rows to the last, come
+    before those of the next columns. A command's first tile follows its acceptance by one cycle.
+    There is no pause between commands: the next is accepted before the last tiles of the current
+    have left ``o``. ``command`` is the command of the tile on ``o``. The numbers of rows and
+    columns in a command must be at least 1.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -326,11 +325,11 @@ def paired(command):
 
 
 def one_of_pair(config: MatrixConfig, command):
-    """Return 1 if a command's weight slots have the 4-bit keys or values of two KV heads, else 0.
+    """Return 1 if a command's weights are 4-bit attention keys or values of two KV heads, else 0.
 
-    A weight slot is storage for one tile of bytes; each byte then has one element of each head.
-    Such a command multiplies by the 4-bit tile of one of the two heads, or loads the tiles of both
-    heads.
+    If the result is 1, each byte of a weight slot (storage for one tile of bytes) has one 4-bit
+    element of each head. A command that loads tiles loads those of both heads. A MATMUL multiplies
+    by the tile of only one head.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -378,11 +377,12 @@ def flag_if(unit, command, name: str):
 
 
 def stacked(config: MatrixConfig, command):
-    """Return 1 if weights are stored in a format below 8 bits or with a scale per group, else 0.
+    """Return 1 if a command's weights are stored as codes below 8 bits or with scales, else 0.
 
-    If the result is 1, the tiles in the same columns of B are stored one after another, as rows of
-    bytes with codes and scales. If it is 0, each row of bytes is a row of B, or a column if B is
-    stored transposed.
+    B is the command's weight matrix. If the result is 1, the tiles in the same columns of B are
+    stored one after another. Each tile is stored as rows of bytes: codes (encoded weights) and
+    scales of groups of weights. If the result is 0, each row of bytes in memory is a row of B, or a
+    column if B is stored transposed.
     """
     if not config.formats:
         return Const(0, 1)

@@ -47,25 +47,30 @@ class TreeColumn(Component):
     this cycle ``slot`` must differ from ``write_slot``; from the next cycle on, ``slot`` may select
     the new weights.
 
-    If the configuration has the option ``operand_gating``, products with a zero operand do not
-    change the multiplier's inputs, to save power. A row's bit of ``live`` arrives with ``slot`` and
-    is 0 if the activation is zero. A weight has an additional uppermost bit, which is 0 if the
-    weight is zero.
+    The following inputs and outputs exist only in some configurations.
 
-    If the configuration has ``low_rows``, a slot can store attention keys with their upper four
-    bits in the first ``high_rows`` rows and lower four bits in the last rows. If ``lower`` is 1,
-    the products of the first rows are multiplied by 16 before they are added. ``lower`` must arrive
-    one cycle before the sum on ``o``.
+    If slots store scales, ``scale`` is the column's scale for the sum on ``o``. If a product uses
+    only some bits of each stored byte, ``part`` selects them (:func:`part_layout`).
 
-    If the configuration has ``block_exponents``, each row of a slot has an exponent. The bits of an
-    exponent are divided among several columns: this column stores ``exponent_width`` bits, and
-    outputs them on ``exponents``. If ``block`` is 1, a byte of weights has two 4-bit mantissas, and
-    ``part`` selects one of them. The activation is then multiplied by ``2 * mantissa + 1``. If
-    ``block`` is 0, the activation is multiplied by the stored weight.
+    With ``operand_gating``, products with a zero operand do not change the multiplier's inputs, to
+    save power. A row's bit of ``live`` arrives with ``slot`` and is 0 if the activation is zero. A
+    weight has an additional uppermost bit, which is 0 if the weight is zero.
 
-    A column with ``side`` ``left`` has no multipliers. Its weights leave on ``beside`` to the next
-    column, which has ``side`` ``right``. The right column computes the products of both columns,
-    and returns the left column's products on ``product``.
+    With ``low_rows``, a slot can store attention keys with eight bits for some elements: the upper
+    four bits in the first ``high_rows`` rows, and the lower four bits in later rows. If ``lower``
+    is 1, the slot has such keys: the sum of the first ``high_rows`` products is multiplied by 16
+    before the other products are added. ``lower`` must arrive one cycle before the sum on ``o``.
+
+    With ``block_exponents``, each row of a slot has an exponent. The bits of an exponent are
+    divided among several columns: this column stores ``exponent_width`` bits, and outputs them on
+    ``exponents``. If ``block`` is 1, a byte of weights has two 4-bit mantissas, and the activation
+    is multiplied by ``2 * mantissa + 1``; ``part`` then selects the mantissa. If ``block`` is 0,
+    the activation is multiplied by the stored weight.
+
+    With ``packed``, two columns share multipliers. A column with ``side`` ``left`` has no
+    multipliers. The left column outputs its weights on ``beside`` to the next column, which has
+    ``side`` ``right``. The right column computes the products of both columns, and returns the left
+    column's products on ``product``.
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):
@@ -214,9 +219,10 @@ class TreeArray(Component):
 
     ``o`` has one sum per column, ``latency`` cycles after the vector of activations on ``i``.
     Throughput is one vector per cycle. A column's sum adds the products activation * weight of all
-    rows, modulo 2**acc_width. Results equal those of :class:`SystolicArray` bit for bit.
-    ``latency`` is ``weights_latency + product_latency + ceil(log2(rows))``. An activation goes to
-    all columns in the same cycle, and each column adds its products in a tree.
+    rows, modulo 2**acc_width. Results equal those of :class:`SystolicArray` bit for bit. An
+    activation goes to all columns in the same cycle, and each column adds its products in a tree.
+    ``latency`` is ``weights_latency + product_latency + ceil(log2(rows))``: the cycles in which
+    weights are read, multiplied and added in the levels of the tree.
 
     ``i_weights`` writes one line of weights per cycle into a weight slot (storage for one tile), in
     any order of the lines. A line is a row (an element per column), or a column (an element per

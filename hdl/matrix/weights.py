@@ -29,17 +29,19 @@ from celosia.hdl.stream.flow import Flow
 
 
 def job_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a job: the work of the array on one tile of weights.
+    """Return the layout of a job: the work on one tile of weights for a MATMUL or PRELOAD command.
 
-    ``tile`` describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`). ``m`` is the number
-    of rows of the activations A. ``a_stride`` is the distance between adjacent rows in bytes, and
-    ``a_zero`` is the zero point of A. ``push`` is a mask of the engines that receive a dependency
-    token when the command is done, after its last tile.
+    A MATMUL multiplies rows of activations A by the tile; a PRELOAD only loads the tile. ``tile``
+    describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`). ``m`` is the number of rows
+    of A. ``a_stride`` is the distance between adjacent rows in bytes, and ``a_zero`` is the zero
+    point of A. ``push`` is a mask of the engines that receive a dependency token when the command
+    is done, after its last tile.
 
     The other fields are absent if the machine does not use them. ``parts`` is the number of passes
-    of each row of A through the array, minus one. ``wide`` is 1 if activations are INT16.
-    ``paired`` is 1 if the bytes of the weight slot hold two 4-bit tiles. ``lower``, ``block`` and
-    ``scaled`` describe the slot's contents (:func:`celosia.hdl.matrix.array.part_member`).
+    of each row of A through the array, minus one. ``wide`` is 1 if activations are INT16. The last
+    four fields describe the weight slot (storage in the array) that has the tile. ``paired`` is 1
+    if its bytes hold two 4-bit tiles. ``lower`` and ``block`` are as in
+    :func:`celosia.hdl.matrix.array.part_member`. ``scaled`` is 1 if groups of weights have scales.
     """
     return data.StructLayout(
         {
@@ -63,10 +65,10 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
 class WeightFetcher(Component):
     """Reads the weights of MATMUL and PRELOAD commands from port ``b``, tile by tile.
 
-    A tile is read line by line: a line is a row of B, or a column if B is transposed. A tile takes
-    one cycle for each row, or ``cols`` cycles if B is transposed; the next tile follows without a
-    pause. ``o_weights`` outputs the weights minus their zero point. Columns past the end of B are
-    zero.
+    The weight matrix B of a command is divided into tiles. A tile is read line by line: a line is a
+    row of B, or a column if B is transposed. A tile takes one cycle for each row, or ``cols``
+    cycles if B is transposed; the next tile follows without a pause. ``o_weights`` outputs the
+    weights minus their zero point. Columns past the end of B are zero.
 
     A weight slot stores one tile. A MATMUL writes its tiles to slots 0 and 1 alternately. A PRELOAD
     writes its tiles to consecutive slots, beginning with the command's ``slot``. A MATMUL by
@@ -75,14 +77,15 @@ class WeightFetcher(Component):
     lines are packed into one line of a slot (four bits per element), the pair takes two cycles, or
     three if its elements share exponents.
 
-    The lines of a tile wait until no product needs their slot (:mod:`celosia.hdl.matrix.slots`);
-    ``freed`` is 1 when the last vector of a tile is requested. The next command is accepted while
-    the last tile of the current command is read.
+    The lines of a tile wait until no product needs their slot (:mod:`celosia.hdl.matrix.slots`).
+    ``freed`` must be 1 in the cycle in which the last row of activations for a tile is requested.
+    The next command is accepted while the last tile of the current command is read.
 
     ``o`` outputs the job of a tile (:func:`job_layout`), which causes the requests of the tile's
     activations. In a systolic array, the job is output when the tile's first line is requested. In
     an adder tree, all rows receive activations in the same cycle, so the job is output when the
-    last line is requested.
+    last line is requested. If ``placed`` is 1, the weights of the tile on ``o`` are already in
+    their slot. ``named`` is 1 while there is a tile to load or a job to output.
 
     Line 0 arrives ``weight_latency`` cycles after its request, and activations arrive
     ``sram_latency`` cycles after their request. So the first activations must be requested at least
@@ -90,9 +93,6 @@ class WeightFetcher(Component):
     0; in a systolic array, the activations of row r also arrive r cycles after those of row 0. **If
     port ``b`` has accepted the first line of a tile, it must accept the other lines without a
     wait**.
-
-    If ``placed`` is 1, the weights of the tile on ``o`` are already in their slot. ``named`` is 1
-    while there is a tile to load or to output.
 
     If weights have less than 8 bits, only some lines need new bytes from ``b``. The scales of a
     group of weights are read in an additional cycle before the tile's first line. If the

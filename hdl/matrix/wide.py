@@ -13,19 +13,21 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return a dictionary from name to shape with the fields ``wide`` and ``low``.
+    """Return the two fields that select a byte of INT16 elements: a dictionary from name to shape.
 
-    ``wide`` is 1 for INT16 elements. If ``low`` is 1, the low byte of each INT16 element is used,
-    otherwise the high byte. The dictionary is empty if the machine has INT8 elements only.
+    The array multiplies INT16 elements byte by byte. ``wide`` is 1 if the elements of a line are
+    INT16. If ``low`` is 1, their low bytes are multiplied, otherwise their high bytes. The
+    dictionary is empty if the machine has INT8 elements only.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 
 
 def shift_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return a dictionary from name to shape with the field ``shifted``.
+    """Return the field ``shifted`` of an activation vector: a dictionary from name to shape.
 
-    ``shifted`` is 1 for a vector of high bytes of INT16 elements, whose sums of products are
-    multiplied by 256. The dictionary is empty if the machine has INT8 elements only.
+    If ``shifted`` is 1, the vector has the high bytes of INT16 elements, and its sums of products
+    must be multiplied by 256 (:func:`in_place`). The dictionary is empty if the machine has INT8
+    elements only.
     """
     return present(shifted=config.array.wide)
 
@@ -33,12 +35,13 @@ def shift_members(config: MatrixConfig) -> dict[str, Any]:
 def bytes_of(
     line: Any, count: int, wide: ValueLike, low: ValueLike
 ) -> tuple[list[Value], list[Value]]:
-    """Return a byte of each of the first ``count`` elements of a line, and a carry for each byte.
+    """Return one byte and its carry bit for each of the first ``count`` elements of a line.
 
-    The result is a list of bytes and a list of carries. If ``wide`` is 1, elements are INT16. The
-    bytes are then the low bytes if ``low`` is 1, else the high bytes. Low bytes are signed;
-    therefore 1 must be added to a high byte, as its carry, if the element's low byte is negative.
-    If ``wide`` is 0, elements are bytes, and the carries are 0.
+    ``line`` is a list of bytes. The result is a list of the bytes and a list of the carry bits,
+    which :func:`rounded` adds to the bytes. If ``wide`` is 0, elements are bytes. If ``wide`` is 1,
+    elements are INT16, low byte first. The result then has the low bytes if ``low`` is 1, else the
+    high bytes. Low bytes count as signed numbers. A negative low byte is 256 less than its unsigned
+    value, so the carry of the high byte is 1. All other carries are 0.
     """
     places = range(count)
     words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
@@ -54,10 +57,10 @@ def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
 
 
 def in_place(m: Module, totals: list[Value], shifted: Value, latency: int) -> list[Value]:
-    """Return the sums ``totals``, multiplied by 256 if they are sums of products of high bytes.
+    """Return the sums ``totals``, multiplied by 256 if ``shifted`` was 1 for their activations.
 
-    ``shifted`` must be 1 for a vector of high bytes; it arrives ``latency`` cycles before the
-    vector's sums.
+    ``shifted`` is a field of each vector of activations (:func:`shift_members`). It is read when
+    the vector enters the array, ``latency`` cycles before the vector's sums arrive in ``totals``.
     """
     times_256 = delay(m, shifted, latency)
     return [Mux(times_256, total << OPERAND_BITS, total) for total in totals]

@@ -20,19 +20,20 @@ class WeightWriter(Component):
     """Converts lines of bytes from the scratchpad to lines of weights minus their zero point.
 
     ``i`` describes a line (row or column of a tile) in the cycle in which the line is requested.
-    ``slot`` is the weight slot, ``index`` the number of the line in the tile, and ``zero`` the zero
-    point. Elements past row ``k`` or column ``n`` become zero. ``data`` must be the line's bytes
-    ``weight_latency`` cycles after ``i``. ``o`` is the line of weights one cycle after ``data``, or
-    two cycles if the configuration has weight formats.
+    Its field ``slot`` is the weight slot (storage for one tile), ``index`` the number of the line
+    in the tile, and ``zero`` the zero point. Elements past row ``k`` or column ``n`` become zero.
+    ``data`` must be the line's bytes ``weight_latency`` cycles after ``i``. ``o`` is the line of
+    weights one cycle after ``data``, or two cycles if the configuration has weight formats.
 
     If ``pair`` is 1, two lines are packed into one line of a slot, with the upper four bits of each
     element. The low half of each packed byte is from the first line, the high half from the second.
-    ``early`` must be 1 for the first line, which is only stored. ``o`` has the packed line after
-    the second line.
+    The field ``early`` of ``i`` must be 1 for the first line, which is stored and not output. After
+    the second line, ``o`` has the packed line.
 
-    If ``pair`` and ``block`` are 1, the two lines are packed as mantissas with a shared exponent.
-    ``early`` must be 1 for both lines, and ``second`` must be 1 for the second line. A third entry
-    on ``i``, for which no bytes are read, then outputs the packed line on ``o``.
+    If ``pair`` and ``block`` are 1, the two lines are packed as 4-bit mantissas, with a shared
+    exponent for the line. ``early`` must then be 1 for both lines, and ``second`` must be 1 for the
+    second line. ``i`` must be valid in a third cycle, for which no bytes are read, with both fields
+    at 0; ``o`` then outputs the packed line.
     """
 
     def __init__(self, config: MatrixConfig):
