@@ -49,7 +49,10 @@ def elements(beat, lanes: int, width: int) -> list[Value]:
 
 
 def present(beat, lanes: int) -> Value:
-    """Return a mask with one bit per lane; a bit is 1 if the beat has an element for the lane."""
+    """Return a mask with one bit for each of ``lanes`` lanes: 1 if ``beat`` has an element there.
+
+    A beat (:func:`beat_layout`) is one transfer of a stream; its elements are in the first lanes.
+    """
     return Cat(beat.count > lane for lane in range(lanes))
 
 
@@ -92,9 +95,10 @@ def staged(
 ) -> wiring.PureInterface:
     """Connect ``source`` to a chain of register slices, and return the output of the last slice.
 
-    There is a slice for each name in ``names``, a submodule of ``m`` with this name. In machines
-    without the option ``registered`` (more pipeline registers), there are no slices, and ``source``
-    itself is returned. With the option ``fused``, a slice has space for two payloads, otherwise for
-    only one.
+    A register slice is a register stage in a stream (:class:`RegisterSlice`). The chain has a slice
+    for each name in ``names``; the slice becomes a submodule of the module ``m`` with this name. In
+    machines without the option ``registered`` (more pipeline registers), there are no slices, and
+    ``source`` itself is returned. A slice has space for two payloads if SOFTMAX and NORM can read
+    accumulators (option ``fused``), otherwise for only one.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

@@ -39,11 +39,12 @@ def saturate16(total: Value) -> Value:
 class Epilogue(Component):
     """Converts numbers to output elements by equation (2) of docs/numerics.md, and writes them.
 
-    ``i`` has a number and a bit of ``keep`` for each of ``lanes`` lanes, or of ``softmax_lanes``
-    lanes for a softmax. If the bit is 0, the output element is the zero point ``zero``. Beat k of
-    ``i`` uses parameter word k of ``words``, and its elements are written to address k of
-    ``o_walk`` (a sequence of addresses). A parameter word has the parameters of ``lanes`` lanes;
-    lane i uses those of lane ``i % lanes``. Lanes from ``lanes`` on output only 8-bit elements.
+    A beat of ``i`` has a number and a bit ``keep`` for each of ``lanes`` lanes, or of
+    ``softmax_lanes`` lanes for a softmax. If the bit is 0, the output element is the zero point
+    ``zero``. Output elements have 16 bits if ``wide`` is 1, else 8 bits. A softmax always has 8-bit
+    elements. Beat k of ``i`` uses the requantization parameters in word k of ``words``. A word has
+    the parameters of ``lanes`` lanes; lane i uses those of lane ``i % lanes``. The elements of beat
+    k are written to address k of ``o_walk`` (a sequence of addresses).
 
     Beat k of ``residual`` is the second operand of beat k of ``i``. If ``add`` is 1, the 16-bit
     elements of both beats are added. If ``rotate`` is 1, ``residual`` has the cosines and sines
@@ -60,9 +61,9 @@ class Epilogue(Component):
     These inputs define the operation and must not change during a command: ``zero``, ``wide``,
     ``relu``, ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``,
     ``argmax`` and ``column``. If the configuration has the option ``fused`` and the next command
-    has the same inputs, ``start`` may be 1 before ``done``. ``owes`` is 1 from this ``start`` until
-    all addresses of the current command are generated; while ``owes`` is 1, ``o_walk`` must be the
-    next command's sequence.
+    has the same inputs, ``start`` may be 1 before ``done``. The output ``owes`` is 1 from this
+    ``start`` until all addresses of the current command are generated; while ``owes`` is 1,
+    ``o_walk`` must be the next command's sequence.
 
     ``done`` is 1 for one cycle when the last write is accepted. Throughput is one beat per cycle. A
     beat is written at least ``latency`` cycles after it was accepted. ``rotate`` and ``times`` add

@@ -14,10 +14,11 @@ class Fill(Component):
     """Writes beats of ``i`` to the vector engine's parameter memory or activation tables.
 
     If ``params`` is 1, a beat is one of the ``param_lines`` lines of a parameter word; the first
-    word is written to word ``addr`` of the memory. If ``table`` is 1, a beat has one entry of
-    activation table ``addr``: beat e has entry e in byte ``e % scratchpad_align``, because the
-    scratchpad's addresses are multiples of ``scratchpad_align``. Throughput is one beat per cycle.
-    ``start`` loads ``addr``; ``done`` is 1 in the cycle of the last beat.
+    word is written to word ``addr`` of the memory. If ``table`` is 1, beat e has entry e (one byte)
+    of activation table ``addr``. The beat is a line of bytes that was read from the entry's
+    scratchpad address, rounded down to a multiple of ``scratchpad_align`` bytes. So the entry is
+    byte ``e % scratchpad_align`` of the beat. Throughput is one beat per cycle. ``start`` loads
+    ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 
     def __init__(self, config: VectorConfig):

@@ -18,7 +18,7 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Contains the front ends of MAP, SOFTMAX and NORM, which process the input of a command.
+    """Contains the front ends of MAP, SOFTMAX and NORM: circuits that process a command's input.
 
     ``opcode`` selects the front end that receives the streams ``i`` (first operand) and ``r``
     (second operand). The front end outputs values on ``o``, which the back end requantizes and
@@ -26,16 +26,17 @@ class FrontEnds(Component):
     reads requantized accumulators from ``drained`` instead of ``i``. During commands without a
     front end no beat is accepted or output.
 
-    ``command`` must not change from the first input beat of the command to its last beat on ``o``.
-    ``opcode`` and ``flag`` are those of the command, but may change one cycle later than
-    ``command``. In machines with the option ``registered`` (more pipeline registers), ``command``
-    must be valid one cycle before the first beat. The front ends of SOFTMAX and NORM then receive
-    ``start``, ``command``, ``opcode`` and ``flag`` one cycle later.
+    ``command`` must not change from the first input beat of the command to its last beat on ``o``,
+    except for an early SOFTMAX (below). ``opcode`` and ``flag`` are those of the command, but may
+    change one cycle later than ``command``. In machines with the option ``registered`` (more
+    pipeline registers), ``command`` must be valid one cycle before the first beat. The front ends
+    of SOFTMAX and NORM then receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
+    later.
 
-    A cycle with ``start`` at 1 starts a SOFTMAX, and may come before the last beat of the previous
-    SOFTMAX. In that case ``owes`` is 1 until the new SOFTMAX begins. While ``owes`` is 1,
-    ``command`` must be the new command. The new command may differ from the previous command only
-    in the fields that :class:`SoftmaxFront` loads for the next softmax.
+    A cycle with ``start`` at 1 starts a SOFTMAX. It is early if the last input beat of the previous
+    SOFTMAX has not been accepted. The output ``owes`` is then 1 until the new SOFTMAX begins, and
+    ``command`` must already be the new command. The new command may differ from the previous
+    command only in the fields that :class:`SoftmaxFront` loads for the next softmax.
     """
 
     def __init__(self, config: VectorConfig):

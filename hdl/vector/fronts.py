@@ -50,13 +50,14 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the lane of the current beat that has a given column of the row.
+    """Computes the distance from the first column of the current beat to a given column of its row.
 
-    The number of the column is ``first`` in row 0, and increases by ``step`` from row to row.
-    ``offset`` is this number minus the number of the beat's first column. If ``offset`` is from 0
-    to ``lanes - 1``, it is the lane. Otherwise another beat has the column. After a cycle with
-    ``start`` at 1, the current beat is the first of row 0. ``advance`` moves to the next beat of
-    the row, or to the first beat of the next row if ``row_last`` is 1.
+    A beat has ``lanes`` adjacent columns of a row. The number of the given column is ``first`` in
+    row 0, and increases by ``step`` from row to row. ``offset`` is this number minus the number of
+    the beat's first column. If ``offset`` is from 0 to ``lanes - 1``, the beat has the given
+    column, and ``offset`` is its lane. Otherwise the column is in another beat or outside the row.
+    After a cycle with ``start`` at 1, the current beat is the first of row 0. ``advance`` moves to
+    the next beat of the row, or to the first beat of the next row if ``row_last`` is 1.
     """
 
     start: In(1)
@@ -85,22 +86,24 @@ class ColumnOffset(Component):
 class SoftmaxFront(Component):
     """Processes the input of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
-    Columns outside ``start_column`` to ``limit - 1`` are masked. From row to row, ``start_step`` is
-    added to ``start_column``, and ``limit_step`` to ``limit``. If ``diagonal_en`` is 1,
-    ``diagonal_value`` is added to the result in one column of each row: column ``diagonal`` plus
-    the number of the row.
-
-    ``start`` may be 1 for the next softmax before the last beat of the current softmax is accepted.
-    In the cycle of that beat, ``start_column``, ``limit`` and ``number`` are loaded for the next
-    softmax. ``owes`` is 1 from ``start`` to that cycle; meanwhile, these three inputs must have the
-    values of the next softmax. All other inputs must be the same for both. With the option
-    ``registered`` (more pipeline registers), there is a register stage before the softmax unit, and
-    one after it.
+    In each row of ``i``, columns outside ``start_column`` to ``limit - 1`` are masked. From row to
+    row, ``start_step`` is added to ``start_column``, and ``limit_step`` to ``limit``. If
+    ``diagonal_en`` is 1, ``diagonal_value`` is added to the result in one column of each row:
+    column ``diagonal`` plus the number of the row.
 
     If the configuration has ``row_factors``, the results are exponentials that are not divided by
     the sum of their row. For each row, ``factor`` then outputs the reciprocal of this sum and the
     index at which it is to be stored for a later command. ``number`` is the index for row 0; each
     further row has the next index.
+
+    ``start`` may be 1 for the next softmax before the last input beat of the current softmax is
+    accepted. In the cycle of that beat, ``start_column``, ``limit`` and ``number`` are loaded for
+    the next softmax. The output ``owes`` is 1 from ``start`` to that cycle; in these cycles, the
+    three loaded inputs must have the values of the next softmax. All inputs except ``i`` and these
+    three must be the same for both.
+
+    With the option ``registered`` (more pipeline registers), there is a register stage before the
+    softmax unit, and one after it.
     """
 
     def __init__(self, config: VectorConfig):

@@ -18,15 +18,15 @@ from celosia.hdl.vector.params import word_layout
 class Intake(Component):
     """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
-    A beat of ``i`` has ``beat_lanes`` accumulators of one row. Beat k uses word k of ``words``, a
-    stream of parameter words. A parameter word has parameters for ``lanes`` lanes; lane i uses
-    those of lane ``i % lanes``.
+    A beat of ``i`` has up to ``beat_lanes`` accumulators of one row, numbered from 0. Beat k uses
+    word k of ``words``, a stream of parameter words. A parameter word has ``lanes`` sets of
+    requantization parameters; accumulator i of the beat uses set ``i % lanes``.
 
     For each beat, ``o`` outputs a beat of 16-bit elements, low byte first. The ``count``,
     ``row_last`` and ``last`` of this beat are copied from the parameter word, and ``tile_last`` is
     0. Throughput is one beat per cycle; a result follows its beat by at least ``latency`` cycles.
-    In machines with the option ``registered`` (more pipeline registers), there is a register stage
-    before the requantizers, and one after the queue that follows them.
+    The results wait in a queue. In machines with the option ``registered`` (more pipeline
+    registers), there is a register stage at the input, and one after the queue.
     """
 
     def __init__(self, config: VectorConfig):
@@ -50,7 +50,11 @@ class Intake(Component):
         return requantizer_latency(registered=self.config.control.registered)
 
     def circuit(self, m):
-        """Place the requantizers, which never stall, and a queue after them."""
+        """Place a requantizer for each lane, and a queue for their results.
+
+        A requantizer never stalls: a beat is accepted only if the queue will have space for its
+        result.
+        """
         lanes, taken = self.config.beat_lanes, Signal()
         beats = slices(m, wiring.flipped(self.i), "door", stages=self.config.stages)
         narrow = data.StructLayout(

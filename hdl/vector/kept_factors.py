@@ -14,16 +14,17 @@ class KeptFactors(Component):
     """Outputs the row factors of NORM and SOFTMAX with their storage indices.
 
     A row factor is a number that NORM or SOFTMAX computes for a row, and by which a later command
-    multiplies the row. ``command`` is the next command to start; ``first`` is the storage index of
-    the command's factor for row 0. ``norm`` or ``softmax`` is 1 in the cycle in which a NORM or
-    SOFTMAX starts. Factors of a NORM arrive on ``factor`` in the order of rows. Factors of a
-    SOFTMAX arrive on ``sum_factor`` with their indices. ``factor`` exists only if the configuration
+    multiplies the row. A storage index is the factor's address in the memory of row factors.
+    ``command`` is the next command to start; ``first`` is the storage index of the command's factor
+    for row 0. ``norm`` or ``softmax`` is 1 in the cycle in which a NORM or SOFTMAX starts. Factors
+    of a NORM arrive on ``factor`` in the order of rows. Factors of a SOFTMAX arrive on
+    ``sum_factor`` together with their storage indices. ``factor`` exists only if the configuration
     has NORM, and ``sum_factor`` only if it has SOFTMAX.
 
-    ``o`` outputs each factor and its index in the cycle of arrival. ``norms`` is 1 while factors of
-    a NORM are outstanding, and ``softmaxes`` is 1 while factors of a SOFTMAX are outstanding. The
-    vector engine must start no NORM while ``softmaxes`` is 1, and no command while ``norms`` is 1.
-    Therefore two factors never arrive in the same cycle.
+    ``o`` outputs each factor and its storage index in the cycle of arrival. ``norms`` is 1 while
+    factors of a started NORM have not all arrived, and ``softmaxes`` is 1 while those of a SOFTMAX
+    have not. The vector engine must start no NORM while ``softmaxes`` is 1. It must start no
+    command at all while ``norms`` is 1. Therefore two factors never arrive in the same cycle.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):
@@ -46,7 +47,7 @@ class KeptFactors(Component):
         )
 
     def circuit(self, m):
-        """Place the counters of factors that have not arrived yet."""
+        """Place counters of the row factors that started commands have not yet delivered."""
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.has_norm:
             self._norms(m)

@@ -9,21 +9,22 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Stores a vector command while its results are written and the next command reads its input.
+    """Stores a vector command until its results are written, while the next command begins.
 
     ``i`` is the command whose input the vector engine reads. ``o`` is the command whose results the
     engine writes. If ``behind`` is 1, ``o`` is the stored command, which came before ``i``. If
     ``behind`` is 0, ``o`` is ``i``. Only a command with the flag ``followed`` can overlap with the
-    next command, and only if ``fused`` is true.
+    next command, and only if ``fused`` is true. ``stages`` is the number of register stages between
+    distant units (0 or 1).
 
     ``read`` is 1 in the cycle in which command ``i`` requests its last row of accumulators.
     ``reading`` is 1 while command ``i`` still requests its second operand. ``owes`` is 1 until all
     units of the engine have begun command ``i``. ``written`` is 1 in the cycle in which the last
     beat of command ``o`` is written.
 
-    If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the command's
-    results are written. The command is stored, and ``behind`` is 1 from the next cycle on.
-    ``early`` can be 1 in the cycle of ``read`` or later; if ``stages`` is 1, only in a later cycle.
+    If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the results of
+    ``i`` are written. The command is stored, and ``behind`` is 1 from the next cycle on. ``early``
+    can be 1 in the cycle of ``read`` or later; if ``stages`` is 1, only in a later cycle.
     ``follows`` is 1 if command ``i`` has the opcode of the stored command. While ``behind`` is 1,
     command ``i`` may start only if ``follows`` is 1.
     """

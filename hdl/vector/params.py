@@ -40,20 +40,24 @@ def param_layout(config: VectorConfig) -> data.StructLayout:
 def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLayout:
     """Return the layout of :class:`ParamMemory`'s output: the requantization parameters of a beat.
 
-    ``word`` is a parameter word (:func:`param_layout`). If ``marked`` is true, the layout also has
-    the number of elements and the end flags of the beat.
+    A beat is the group of elements that the vector engine processes in one cycle. ``word`` is a
+    parameter word (:func:`param_layout`). If ``marked`` is true, the layout also has the fields
+    ``count`` (number of elements of the beat), ``row_last`` (1 for the last beat of a row) and
+    ``last`` (1 for the last beat of the matrix).
     """
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: VectorConfig) -> list[int | None]:
-    """Return a list that gives, for each bit of a parameter word, the stored bit that it equals.
+    """Return a list: for each bit of a parameter word, the position of a stored bit of equal value.
 
-    Element i of the list is the position of the stored bit that bit i of the word equals. For a
-    stored bit, the element is i. The upper bits of a bias or a shift are not stored, because they
-    equal its highest stored bit. For a bit that is always 0 and not stored (a low bit of a
-    multiplier, or padding), the element is None.
+    The parameter memory does not store all bits of a word. Element i of the list is for bit i:
+
+    - If bit i is stored, the element is i.
+    - If bit i is an upper bit of a bias or a shift, it equals the highest stored bit of this
+      number. The element is the position of that bit in the word.
+    - If bit i is always 0 (a low bit of a multiplier, or padding), the element is None.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -69,9 +73,10 @@ def held_bits(config: VectorConfig) -> list[int | None]:
 def sums_stages(config: VectorConfig) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if the machine has the option ``registered`` and row factors, otherwise 0. With row
-    factors, parameter words reach the requantizers later than accumulators do. The accumulators
-    must then wait for the words, so the register stage takes no additional time.
+    It is 1 if the machine has the option ``registered`` (more pipeline registers) and stores row
+    factors (numbers by which the rows of a matrix are multiplied). Parameter words, which are
+    multiplied by row factors, then reach the requantizers later than sums from accumulators do. The
+    sums must wait for the words, so the register stage takes no additional time.
     """
     return config.stages * (config.row_factors > 0)
 
@@ -92,19 +97,22 @@ def factor_members(config: VectorConfig) -> dict[str, Any]:
 class ParamMemory(Component):
     """Stores ``depth`` parameter words; bits that are constant in all words are not stored.
 
-    By default, ``depth`` is the configuration field ``param_depth``. The ports ``write_*`` write a
-    word line by line; words beyond ``depth`` are not stored. A word must not be read in the cycle
-    in which it is written; the program's dependency tokens prevent this.
+    A parameter word has the requantization parameters of all lanes, in ``param_lines`` lines of
+    ``line_bytes`` bytes. By default, ``depth`` is the configuration field ``param_depth``. If
+    ``write_en`` is 1, ``write_data`` is written to line ``write_line`` of word ``write_addr``;
+    words beyond ``depth`` are not stored. A word must not be read in the cycle in which it is
+    written; the program's dependency tokens prevent this.
 
-    A cycle with ``start`` at 1 begins a walk: a :class:`Walker` generates beats from ``walk``. For
-    each beat, the word at the beat's address is read. ``o`` outputs these words, up to one per
-    cycle. The first word follows ``start`` by three cycles, or by four with the option
-    ``registered``. If ``marked`` is true, each word on ``o`` also has the fields ``count``,
-    ``row_last`` and ``last`` of its beat.
+    A cycle with ``start`` at 1 begins a walk: a :class:`Walker` generates a sequence of beats from
+    ``walk``. For each beat, the word at the beat's address is read. ``o`` outputs these words, up
+    to one per cycle. The first word follows ``start`` by three cycles, or by four with the option
+    ``registered`` (more pipeline registers). If ``marked`` is true, each word on ``o`` also has the
+    fields ``count``, ``row_last`` and ``last`` of its beat.
 
     If the configuration has the option ``fused``, ``start`` may be 1 before all words of the
-    current walk have been read. The next walk then begins after the current walk; ``owes`` is 1
-    until the next walk begins, and ``walk`` must describe the next walk meanwhile.
+    current walk have been read. The next walk then waits for the end of the current walk. The
+    output ``owes`` is 1 from ``start`` until the next walk begins; while it is 1, ``walk`` must
+    describe the next walk.
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
     matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is

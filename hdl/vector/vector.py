@@ -43,23 +43,22 @@ class VectorEngine(Component):
     """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
     Port ``v`` reads the input of a command, ``r`` the second input or the residual, and ``drain``
-    the accumulators. The input of MAP, SOFTMAX and NORM passes a circuit for the command's function
-    (front end). The epilogue requantizes the results, and the sums of DRAIN, and writes the output
-    through ``o``. NORM also writes its sums, through ``s``. PARAMS and TABLE fill memories of the
-    engine. With the option ``fused``, SOFTMAX and NORM can read accumulators.
+    the accumulators. MAP, SOFTMAX and NORM process their input in separate circuits. The results,
+    and the sums that DRAIN reads, pass the back end (:class:`Epilogue`), which requantizes and
+    writes them through ``o``. NORM also writes its sums, through ``s``. PARAMS and TABLE fill the
+    engine's memories of parameters and activation tables.
 
     A command is accepted in the cycle of its last write, together with ``status.done``. The output
     may overwrite the input row by row, if its elements are not wider than those of the input. A
     DRAIN or SOFTMAX with the flag ``followed`` is accepted earlier, as soon as all of its input has
     been requested. The next command then begins while the output is still being written.
 
-    Throughput is ``lanes`` elements per cycle, or ``softmax_lanes`` for SOFTMAX. The table gives
-    the cycles of a command of m rows of n columns, from the cycle that offers the command to
-    ``done``, if the engine never waits for a memory. ``beats`` is the number of beats of the input:
-    ``m * ceil(n / lanes)``. For DRAIN, it is the sum of ``m * ceil(c / lanes)`` over all tile
-    columns, of c columns each (at most ``array.cols``). For PARAMS, n is the number of parameter
-    words. For SOFTMAX, ``softmax_lanes`` replaces ``lanes`` in table and ``beats``. ``overhead`` is
-    ``reader_latency + Epilogue.latency``: 16 with activation tables and 14 without.
+    The table has the cycles of a command of m rows of n columns (PARAMS: n words), from the cycle
+    that offers the command to ``done``, if the engine never waits for a memory or for row factors.
+    ``beats`` is the number of input beats (groups of elements read in one cycle),
+    ``m * ceil(n / lanes)``. DRAIN rounds up in each tile column (up to ``array.cols`` columns). For
+    SOFTMAX, ``softmax_lanes`` replaces ``lanes``. ``overhead`` is
+    ``reader_latency + Epilogue.latency``.
 
     ========= =====================================================================
     DRAIN     beats + drain_latency + Epilogue.latency
@@ -70,17 +69,16 @@ class VectorEngine(Component):
     TABLE     256 + reader_latency
     ========= =====================================================================
 
-    Some commands take more cycles than the table shows. The flags ``rotate`` and ``times`` add
-    ``RotaryUnit.latency`` cycles, the flag ``polynomial`` adds ``Epilogue.polynomial_latency``. In
-    machines with the option ``registered`` (more pipeline registers), NORM and SOFTMAX take three
-    more cycles, and other commands one more. For SOFTMAX and NORM of accumulators,
-    ``drain_latency + Intake.latency`` replaces ``reader_latency``.
+    These cases change the table's cycles:
 
-    If the configuration has ``row_factors``, SOFTMAX and NORM store factors of rows for a later
-    DRAIN. A NORM then takes beats + overhead + 1 cycles. For SOFTMAX, ``ceil(n / lanes) - 1`` is
-    added once, not twice. DRAIN and MAP take ``celosia.arch.latency.words_wait`` more cycles. The
-    command after a NORM begins when the NORM's factors are stored. A NORM or a command that
-    multiplies by factors begins when the factors of an earlier SOFTMAX are stored.
+    - The flags ``rotate`` and ``times`` add ``RotaryUnit.latency``, the flag ``polynomial`` adds
+      ``Epilogue.polynomial_latency``.
+    - The option ``registered`` (more registers) adds three for NORM and SOFTMAX, one for others.
+    - If SOFTMAX or NORM reads accumulators (option ``fused``), ``drain_latency + Intake.latency``
+      replaces ``reader_latency``.
+    - With ``row_factors``, SOFTMAX and NORM store a factor of each row for a later DRAIN. NORM then
+      takes beats + overhead + 1 cycles. For SOFTMAX, ``ceil(n / lanes) - 1`` is added once. DRAIN
+      and MAP take ``celosia.arch.latency.words_wait`` more cycles.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.

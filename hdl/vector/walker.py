@@ -16,8 +16,12 @@ from celosia.hdl.stream.slice import slices
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
     """Return the layout of a :class:`Walker`'s input ``walk``, from which it generates addresses.
 
-    The fields are the base address, the address steps between beats, rows and tiles, and the sizes
-    of the matrix, a beat and a tile. If ``wraps`` is true, there is also the field ``period``.
+    Addresses are generated for the beats of a matrix; a beat is some adjacent columns of a row.
+    ``base`` is the address of the first beat. ``beat_step``, ``row_step`` and ``tile_step`` are the
+    address steps between beats, rows and tiles. The matrix has ``m`` rows and ``n`` columns, a tile
+    ``tile`` columns, and a beat ``beat`` columns. If ``wraps`` is true, there is also the field
+    ``period``: the address distance, 0 for none, after which the addresses of a row repeat from its
+    first address.
     """
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
@@ -79,9 +83,11 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
     """Return the beats of ``walker`` as a stream, for a unit that writes to the beats' addresses.
 
-    If the walker's ``stages`` is 1, the stream passes two register slices. One slice can be placed
-    near the walker, the other near the unit that writes. ``forward`` is an argument of the second
-    slice (:class:`RegisterSlice`). If ``stages`` is 0, the stream is unchanged.
+    ``walker`` is a :class:`Walker`, which generates an address for each beat (group of columns). If
+    its ``stages`` is 1, beats are generated ahead of the writes, and wait in two register slices.
+    One slice can be placed near the walker, the other near the unit that writes. ``forward`` is an
+    argument of the second slice (:class:`RegisterSlice`). If ``stages`` is 0, the stream is the
+    walker's output itself.
     """
     near = slices(m, walker.o, "near", stages=walker.stages)
     return slices(m, near, "ahead", stages=walker.stages, forward=forward)
@@ -90,22 +96,25 @@ def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInte
 class Walker(Component):
     """Generates addresses of an m x n matrix, one per beat (some adjacent columns of a row).
 
-    The columns are divided into tiles of ``tile`` columns, and a tile's row into beats of ``beat``
-    columns. One beat is generated per cycle, tile by tile, and row by row within a tile. ``addr``
-    is ``base`` in the first beat, and increases by ``beat_step`` from beat to beat within a row.
-    Between the first beats of adjacent rows it increases by ``row_step``, and between the first
-    beats of adjacent tiles by ``tile_step``. All steps are modulo 2**addr_width. ``count`` is the
-    number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's row,
-    ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
+    ``walk`` describes the matrix and the steps between its addresses, in fields
+    (:func:`walk_layout`). The columns are divided into tiles of ``tile`` columns, and a tile's row
+    into beats of ``beat`` columns. One beat is generated per cycle, tile by tile, and row by row
+    within a tile.
+
+    The address ``addr`` is ``base`` in the first beat, and increases by ``beat_step`` from beat to
+    beat within a row. Between the first beats of adjacent rows it increases by ``row_step``, and
+    between the first beats of adjacent tiles by ``tile_step``. All steps are modulo 2**addr_width.
+    ``count`` is the number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's
+    row, ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
 
     If ``wraps`` is true and ``period`` is not 0, the addresses of a matrix row wrap around: the
     distance of a beat from the row's first beat is taken modulo ``period``. ``beat_step`` and
     ``tile_step`` must then be less than ``period``.
 
-    ``m``, ``n``, ``beat`` and ``tile`` must be at least 1. ``walk`` is sampled in the cycle in
-    which ``start`` is 1, and the first beat follows in the next cycle. If ``stages`` is 1, ``walk``
-    must also be valid one cycle before ``start``, because its fields are then compared and the
-    results enter registers.
+    ``m``, ``n``, ``beat`` and ``tile`` must be at least 1. A cycle with ``start`` at 1 loads
+    ``walk``, and the first beat follows in the next cycle. If ``stages`` is 1, ``walk`` must also
+    be valid one cycle before ``start``: in that cycle the sizes of matrix, tile and beat are
+    compared.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):
