@@ -80,8 +80,8 @@ def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> 
     ``before`` is the result of :func:`uses` for the program without the last part. The last part is
     executed another ``times`` times. The result is a dictionary by buffer name.
 
-    The lifetimes of the result are those in ``used``. The counts :attr:`Use.beside` are those in
-    ``used``, plus their difference from the counts in ``before`` multiplied by ``times``.
+    The lifetimes of the result are those in ``used``. A count in :attr:`Use.beside` becomes ``a +
+    times * (a - b)``: ``a`` is the count in ``used``, and ``b`` is the count in ``before``.
     """
     grown = {}
     for name, use in used.items():
@@ -125,11 +125,10 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return an address at which a buffer extends from one of the two middle banks to the other.
+    """Return an address at which a buffer extends across the scratchpad's two middle banks.
 
     The buffer has ``rows`` rows of ``stride`` bytes. At this address, about half of the rows are in
-    each of the two scratchpad banks, and no row is in both banks. The result is None in these
-    cases:
+    each of the two banks, and no row is in both banks. The result is None in these cases:
 
     - the scratchpad has one bank;
     - the buffer would extend beyond the scratchpad;

@@ -183,8 +183,8 @@ def arrange(
     instructions, and loads that must precede these instructions. Items with the same
     :attr:`Item.stream` form a stream.
 
-    If ``across`` is true, a stream continues in the next section, and its loads may be placed in
-    the section before their item. Otherwise the streams of each section are separate. In both
+    If ``across`` is true, a stream continues in the next section, and the loads of an item may be
+    placed in the previous section. Otherwise the streams of each section are separate. In both
     cases, the items of a stream are counted from 0.
 
     The loads of item n are placed before the instructions of item ``max(n - d, n // 2)`` of the

@@ -96,10 +96,11 @@ class VectorTiming:
         which products access memories:
 
         - ``others``: in these spans, products read the scratchpad.
-        - ``sums``: products write accumulator rows, and their weights are in weight slots (storage
-          in the array).
-        - ``tiles``: products with other weights write accumulator rows in ascending order. There is
-          one span for each weight tile. Spans that end before ``begin`` are removed from ``tiles``.
+        - ``sums``: in these spans, products whose weights are in weight slots (storage in the
+          array) write accumulator rows.
+        - ``tiles``: in these spans, all other products write accumulator rows in ascending order.
+          There is one span for each weight tile. Spans that end before ``begin`` are removed from
+          ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()

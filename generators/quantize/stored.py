@@ -83,8 +83,8 @@ def choose(
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
     """Return the largest scale of each output that represents all of its weights exactly, or None.
 
-    ``weights`` is [n, k], and the scales are [n]. Each weight is one of the values ``form.values``
-    of a number format, times its output's scale. The result is None in these cases:
+    ``weights`` is [n, k], and the scales are [n]. At this scale, each weight is one of the values
+    ``form.values`` of a number format, times the scale. The result is None in these cases:
 
     - an output has no such scale;
     - the format has more than :data:`TRAINED` values, so no scale is searched;
