@@ -109,15 +109,15 @@ class WeightDecoder(Component):
 
     Weights are stored as codes below 8 bits (equation (11) of docs/formats.md) or as INT8. ``step``
     (:func:`step_layout`) has the control signals of the cycle. If ``step.format`` is 0, the bytes
-    are INT8 weights and pass unchanged. If ``step.fetch`` is 0 for another format, ``bytes`` is not
-    used: only bits that remain from earlier rows are decoded. Only the first ``cols`` bytes of a
+    are INT8 weights and pass unchanged. In other formats, ``bytes`` is not used if ``step.fetch``
+    is 0: only bits that remain from earlier rows are decoded. Only the first ``cols`` bytes of a
     row are decoded; further bytes always pass unchanged.
 
     If ``step.scale`` is 1, ``bytes`` are scales, one per column, which the decoder stores. If
-    ``step.grouped`` is 1, each decoded weight is multiplied by the scale of its column, modulo
-    2**8: equation (12). INT8 weights are not multiplied. In machines that store scales beside the
-    weights in the array, the output ``scales`` has the scale of each column if ``o`` is such an
-    INT8 line.
+    ``step.grouped`` is 1, the weights have such scales. Weights in formats below 8 bits are then
+    multiplied by the scale of their column, modulo 2**8: equation (12). INT8 weights are not
+    multiplied: if the machine stores scales beside the weights in the array, the output ``scales``
+    has the scale of each column of an INT8 line.
     """
 
     def __init__(self, config: MatrixConfig):

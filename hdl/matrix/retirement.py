@@ -20,7 +20,7 @@ class Retirement(Component):
 
     - ``latency``: from a vector of activations to its sums at the array's output;
     - ``settle``: from these sums to a read of the accumulators that includes them;
-    - ``dispatch``: from the end of a command to the first such read by a command that waits for it.
+    - ``dispatch``: from ``status.done`` to the first such read by a command that waits for it.
 
     ``acc_addr`` is the address ``i_addr`` delayed by ``latency`` cycles. ``last`` must be 1 with
     the last vector of a command, and ``push`` must then be the mask of the engines that receive a

@@ -43,7 +43,7 @@ def vector_layout(config: MatrixConfig) -> data.StructLayout:
 class ActivationStreamer(Component):
     """Reads the activations of each tile row by row, and sends them to the array as vectors.
 
-    ``i`` receives one job per tile of weights, which describes the activations to multiply by the
+    ``i`` receives one job per tile of weights; a job describes the activations to multiply by the
     tile (:func:`celosia.hdl.matrix.weights.job_layout`). For each row of the activations, the
     streamer requests one vector through the scratchpad port ``a``, in the order of the jobs. It
     requests up to one vector per cycle; the array accepts every vector. ``sends`` is 1 in the cycle

@@ -31,10 +31,10 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     and ``n`` are the numbers of rows and columns that the tile uses. The tile's lines (rows or
     columns of weights) from ``line`` to ``end - 1`` are loaded.
 
-    Their bytes begin at ``b_addr`` plus an offset, which is 0 for the first tile of a command. If
-    ``onward`` is 1, the next tile's offset is larger by the bytes read for this tile, otherwise it
-    is the same. For weights with a format below 8 bits or with scales (:func:`stacked`), the offset
-    is 0 again for the first tile in the next columns of B.
+    The bytes of these lines begin at ``b_addr`` plus an offset, which is 0 for the first tile of a
+    command. If ``onward`` is 1, the next tile's offset is larger by the bytes read for this tile,
+    otherwise it is the same. For weights with a format below 8 bits or with scales
+    (:func:`stacked`), the offset is 0 again for the first tile in the next columns of B.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
     in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
@@ -71,8 +71,8 @@ class TileWalker(Component):
     ``i`` receives commands. The weight matrix B of a command is divided into tiles, at most as
     large as the array. All tiles of the first columns of B, from the first rows to the last, come
     before those of the next columns. A command's first tile follows its acceptance by one cycle.
-    There is no pause between commands: the next is accepted before the last tiles of the current
-    have left ``o``. ``command`` is the command of the tile on ``o``. The numbers of rows and
+    There is no pause between commands: the next command can be accepted in the cycle in which the
+    last tile is generated. ``command`` is the command of the tile on ``o``. The numbers of rows and
     columns in a command must be at least 1.
     """
 

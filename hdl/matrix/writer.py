@@ -32,8 +32,8 @@ class WeightWriter(Component):
 
     If ``pair`` and ``block`` are 1, the two lines are packed as 4-bit mantissas, with a shared
     exponent for the line. ``early`` must then be 1 for both lines, and ``second`` must be 1 for the
-    second line. ``i`` must be valid in a third cycle, for which no bytes are read, with both fields
-    at 0; ``o`` then outputs the packed line.
+    second line. ``i`` must be valid in a third cycle, for which no bytes are read, with ``early``
+    and ``second`` at 0; ``o`` then outputs the packed line.
     """
 
     def __init__(self, config: MatrixConfig):

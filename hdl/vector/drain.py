@@ -22,16 +22,16 @@ class DrainReader(Component):
     at most the number of columns of the array. The first row of tile column nt is accumulator row
     ``acc_addr + nt * acc_stride``. A row of a tile column makes ``ceil(columns / lanes)`` beats,
     one per cycle, lowest column first. Lanes past the end of the row are undefined. The first beat
-    follows ``start`` by ``drain_latency`` cycles. It is later if the array is adding sums to the
-    memory bank (one of two) that has the requested row.
+    follows ``start`` by ``drain_latency`` cycles. This beat is later if the array is adding sums to
+    the memory bank (one of two) that has the requested row.
 
     ``asked`` is 1 in the cycle in which the last row is requested. From this cycle on, ``start``
     may be 1 for the next matrix; its beats follow the beats of the current matrix.
 
     If the configuration has the option ``fused``, there is an input ``by_row``. If ``by_row`` is 1,
     all tile columns of row 0 are read first, then all of row 1, and so on. If ``softmax_lanes`` is
-    larger than ``lanes``, there is a second input, ``softmax``. If ``by_row`` and ``softmax`` are
-    1, beats have ``softmax_lanes`` lanes.
+    larger than ``lanes``, there is another optional input, ``softmax``. If ``by_row`` and
+    ``softmax`` are 1, beats have ``softmax_lanes`` lanes.
     """
 
     def __init__(self, config: VectorConfig):

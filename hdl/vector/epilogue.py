@@ -48,10 +48,10 @@ class Epilogue(Component):
 
     Beat k of ``residual`` is the second operand of beat k of ``i``. If ``add`` is 1, the 16-bit
     elements of both beats are added. If ``rotate`` is 1, ``residual`` has the cosines and sines
-    that rotate pairs of elements, equation (9). If ``times`` is 1, ``residual`` has a factor for
-    each element, equation (10). If ``look_up`` is 1, 8-bit elements are replaced by their entries
-    in activation table ``slot``. If ``polynomial`` is 1, 16-bit elements are replaced by the
-    results of a polynomial, equation (17).
+    that rotate pairs of elements, equation (9). If ``times`` is 1, ``residual`` has a factor (with
+    the zero point ``r_zero``) for each element, equation (10). If ``look_up`` is 1, 8-bit elements
+    are replaced by their entries in activation table ``slot``. If ``polynomial`` is 1, 16-bit
+    elements are replaced by the results of a polynomial, equation (17).
 
     If ``argmax`` is 1, the output ``largest`` has the largest written element of a row and its
     column, ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the command's

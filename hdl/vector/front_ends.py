@@ -33,10 +33,10 @@ class FrontEnds(Component):
     of SOFTMAX and NORM then receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
     later.
 
-    A cycle with ``start`` at 1 starts a SOFTMAX. It is early if the last input beat of the previous
-    SOFTMAX has not been accepted. The output ``owes`` is then 1 until the new SOFTMAX begins, and
-    ``command`` must already be the new command. The new command may differ from the previous
-    command only in the fields that :class:`SoftmaxFront` loads for the next softmax.
+    A cycle with ``start`` at 1 starts a SOFTMAX. The SOFTMAX is early if the last input beat of the
+    previous SOFTMAX has not been accepted. The output ``owes`` is then 1 until the new SOFTMAX
+    begins, and ``command`` must already be the new command. The new command may differ from the
+    previous command only in the fields that :class:`SoftmaxFront` loads for the next softmax.
     """
 
     def __init__(self, config: VectorConfig):

@@ -20,7 +20,7 @@ class RowReader(Component):
     """Reads lines of bytes from the scratchpad, and outputs each line as a beat of ``o``.
 
     ``walk`` describes a sequence of addresses, called a walk, which a :class:`Walker` generates.
-    Each is the address of a line of ``line_bytes`` bytes. A beat has the line's bytes. The beat's
+    Each address is that of a line of ``line_bytes`` bytes. A beat has the line's bytes. The beat's
     fields ``count``, ``row_last``, ``tile_last`` and ``last`` are those of the address
     (:func:`celosia.hdl.vector.walker.place_layout`). If ``wraps`` is true, addresses within a
     matrix row can wrap around after ``walk.period`` bytes.

@@ -43,22 +43,23 @@ class VectorEngine(Component):
     """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
     Port ``v`` reads the input of a command, ``r`` the second input or the residual, and ``drain``
-    the accumulators. MAP, SOFTMAX and NORM process their input in separate circuits. The results,
-    and the sums that DRAIN reads, pass the back end (:class:`Epilogue`), which requantizes and
-    writes them through ``o``. NORM also writes its sums, through ``s``. PARAMS and TABLE fill the
-    engine's memories of parameters and activation tables.
+    the accumulators. The results of MAP, SOFTMAX and NORM, and the sums that DRAIN reads, pass the
+    back end (:class:`Epilogue`), which requantizes and writes them through ``o``. NORM also writes
+    its sums, through ``s``. PARAMS and TABLE fill the engine's memories of parameters and
+    activation tables.
 
     A command is accepted in the cycle of its last write, together with ``status.done``. The output
     may overwrite the input row by row, if its elements are not wider than those of the input. A
     DRAIN or SOFTMAX with the flag ``followed`` is accepted earlier, as soon as all of its input has
     been requested. The next command then begins while the output is still being written.
 
-    The table has the cycles of a command of m rows of n columns (PARAMS: n words), from the cycle
-    that offers the command to ``done``, if the engine never waits for a memory or for row factors.
-    ``beats`` is the number of input beats (groups of elements read in one cycle),
+    The table has the number of cycles of a command of m rows of n columns (PARAMS: n words), from
+    the cycle that offers the command to ``done``, if the engine never waits for a memory or for row
+    factors. ``beats`` is the number of input beats (groups of elements read in one cycle),
     ``m * ceil(n / lanes)``. DRAIN rounds up in each tile column (up to ``array.cols`` columns). For
-    SOFTMAX, ``softmax_lanes`` replaces ``lanes``. ``overhead`` is
-    ``reader_latency + Epilogue.latency``.
+    SOFTMAX, ``softmax_lanes`` replaces ``lanes``. ``reader_latency`` and ``drain_latency`` are the
+    cycles from the start of a command to its first input beat, from the scratchpad or the
+    accumulators. ``overhead`` is ``reader_latency + Epilogue.latency``.
 
     ========= =====================================================================
     DRAIN     beats + drain_latency + Epilogue.latency
@@ -279,10 +280,7 @@ class VectorEngine(Component):
         return factors.norms | factors.softmaxes & takes
 
     def _start(self, m, start, overlap, awaited):
-        """Start a command at once; with ``registered`` one cycle later, when it is decoded.
-
-        It waits for the factors that are ``awaited``.
-        """
+        """Start a command, with ``registered`` one cycle later, unless factors are ``awaited``."""
         begun, waiting, starts = Signal(), Signal(), Signal()
         m.d.sync += begun.eq((starts | begun) & ~self.i.ready)
         m.d.comb += start.eq(delay(m, starts, self.config.stages, reset=True))
