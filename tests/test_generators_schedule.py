@@ -10,11 +10,13 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.templates import are_alike
+from celosia.generators.lower import lower as lower_module
 from celosia.generators.lower import search
 from celosia.generators.lower.banks import LATENCY
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
-from celosia.generators.lower.fitting import Stage
+from celosia.generators.lower.fitting import FitError, Stage
 from celosia.generators.lower.lower import lower
+from celosia.generators.lower.schedule import LOOPS, schedule
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.runtime.golden import GoldenModel
 
@@ -138,3 +140,34 @@ def test_layers_that_differ_are_of_no_template() -> None:
     other = dataclasses.replace(first[number], relu=True)
     assert not are_alike([(*first[:number], other, *first[number + 1 :]), *others])
     assert not are_alike([first[:-1], *others])
+
+
+@pytest.fixture
+def sections(monkeypatch) -> list[str]:
+    """The names of the sections that are lowered."""
+    names, section = list[str](), lower_module._Sections.section
+
+    def noted(self, name, ops):
+        names.append(name)
+        return section(self, name, ops)
+
+    monkeypatch.setattr(lower_module._Sections, "section", noted)
+    return names
+
+
+def test_a_program_that_is_far_too_long_is_refused_after_one_layer(sections) -> None:
+    config = PRESETS["tiny"].replace(program_depth=16)
+    model, _ = quantized(config, dataclasses.replace(MODEL, layers=4))
+    with pytest.raises(FitError, match="needs a program of at least"):
+        schedule(model, config, search=False)
+    assert sections == ["before", "layer"] * len(LOOPS)
+
+
+def test_nothing_is_lowered_where_operand_and_result_have_no_room(sections) -> None:
+    config = PRESETS["tiny"].replace(scratchpad_bytes=1024, program_depth=1 << 14)
+    model, _ = quantized(config)
+    with pytest.raises(FitError, match="needs at least 3840 scratchpad bytes") as refusal:
+        schedule(model, config, search=False, spills=False)
+    assert sections == []
+    assert refusal.value.remedies == ({"scratchpad_bytes": 4096},)
+    assert schedule(model, config, search=False).source.spilled

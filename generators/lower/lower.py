@@ -8,6 +8,7 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.generators.graph.operations import Attention, Linear, Op, Pool
 from celosia.generators.graph.quantized import QuantizedModel
+from celosia.generators.lower.assembly import check_words
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.checks import check_encoder
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
@@ -17,10 +18,11 @@ from celosia.generators.lower.residence import Memory
 from celosia.generators.lower.rows import Rows, lower_pool, lower_rows, row_words
 from celosia.generators.lower.sequence_attention import lower_attention
 from celosia.generators.lower.walk import Rowwise, Step
+from celosia.generators.program.allocate import live_bytes, uses
 from celosia.generators.program.calls import Call
-from celosia.generators.program.draft import Item
+from celosia.generators.program.draft import Item, flatten
 from celosia.generators.program.image import Bytes, Piece
-from celosia.generators.program.loops import BARRIER
+from celosia.generators.program.loops import BARRIER, least_words
 
 SAMPLED = 2
 """Layers of the programs that are compared; a sample has more."""
@@ -113,6 +115,9 @@ def lower(
     for name, ops in zip(names, model.layers, strict=True):
         layers.append(lowering.section(name, ops))
         sizes.append(lowering.image.size)
+        if sample and len(layers) == 1:
+            count = 1 if choices.loop_layers else len(model.layers)
+            _check_layer(lowering.memory, layers[0], count, _tensors(lowering))
         if sample and len(layers) > SAMPLED and sum(map(len, layers[:-2])) >= 2 * MOST_AHEAD:
             break
     if choices.input_last:
@@ -130,8 +135,7 @@ def lower(
         layers,
         [*after, last],
         lowering.memory,
-        frozenset(name for tensor in lowering.blocks.values() for name in tensor.sizes())
-        - {name for buffer in lowering.arriving for name in blocks[buffer].sizes()},
+        _tensors(lowering),
         missing,
         np.zeros(0, np.uint8) if missing else lowering.image.finish(lowering.name),
         lowering.image.size,
@@ -142,6 +146,29 @@ def lower(
         sum(piece.size for piece in outside.values()),
         lowering.left_out,
     )
+
+
+def _tensors(lowering: Lowering) -> frozenset[str]:
+    """Return the names of the buffers of tensors that no load brings again."""
+    blocks = lowering.blocks
+    names = {name for tensor in blocks.values() for name in tensor.sizes()}
+    arriving = {name for buffer in lowering.arriving for name in blocks[buffer].sizes()}
+    return frozenset(names - arriving)
+
+
+def _check_layer(
+    memory: Memory, layer: Sequence[Item], count: int, tensors: frozenset[str]
+) -> None:
+    """Raise :class:`FitError` if ``count`` layers like ``layer`` alone are too long a program.
+
+    ``tensors`` are the names of the buffers whose bytes the error may propose for the scratchpad.
+    """
+    nodes = [node for item in layer for node in (*item.loads, *item.body)]
+    words = count * least_words(nodes)
+    if words > memory.config.control.program_depth:
+        used = {name: use for name, use in uses([*flatten(nodes)]).items() if name in tensors}
+        size = live_bytes(used, memory.buffers)
+        check_words(memory, words, least=True, tensor_bytes=size)
 
 
 class _Sections(Lowering):

@@ -18,7 +18,7 @@ from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.assembly import first_fit
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.fitting import FitError, Stage
+from celosia.generators.lower.fitting import FitError, Stage, doubled
 from celosia.generators.lower.residence import WeightHome, weight_homes
 from celosia.generators.lower.search import AHEAD, PlacedTrial, Search
 from celosia.generators.lower.weights import (
@@ -86,8 +86,17 @@ def schedule(
     scheduler = Search(model, config, batch)
     plain, tight, again, spilled = first_plans(model, config, sparse=sparse)
     refusals = list[FitError]()
+    size = _largest_bytes(model)
+    if not spills and size > config.scratchpad.bytes:
+        text = (
+            f"Model {model.description.name} needs at least {size} scratchpad bytes, but "
+            f"scratchpad_bytes is {config.scratchpad.bytes}"
+        )
+        changes = doubled(config, "scratchpad_bytes", size)
+        refusals, plain = [FitError(text, changes, stage=Stage.TOO_LARGE, excess=size)], []
     chosen = _first(scheduler, plain, refusals, search=search)
-    if chosen is None and (spills or not all(refused.hopeless for refused in refusals)):
+    final = (refusal.hopeless and (not spills or _is_far(refusal, config)) for refusal in refusals)
+    if chosen is None and plain and not all(final):
         chosen = _first(scheduler, tight, refusals, search=search)
     if chosen is None:
         chosen = _first(scheduler, again, [], search=search)
@@ -102,6 +111,27 @@ def schedule(
         return _keeping(scheduler, chosen, search=search)
     # The attempt that got furthest.
     raise min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
+
+
+def _largest_bytes(model: QuantizedModel) -> int:
+    """Return the bytes of a linear layer's operand and result, of the layer with the most of them.
+
+    Both are in the scratchpad at once if no block is moved. The last layer is not counted: its
+    result may be stored column by column.
+    """
+    linears = (op for op in model.ops if isinstance(op, Linear) and op.target != model.output)
+    pairs = (
+        {op.source.buffer: op.source.bytes, op.target.buffer: op.target.bytes} for op in linears
+    )
+    return max((sum(pair.values()) for pair in pairs), default=0)
+
+
+def _is_far(refusal: FitError, config: Config) -> bool:
+    """Return whether a program is too long even if its loops had half of the words.
+
+    An iteration whose loads run beside products has two parts of a product, and otherwise one.
+    """
+    return refusal.stage == Stage.TOO_LONG and refusal.excess > 2 * config.control.program_depth
 
 
 def first_plans(

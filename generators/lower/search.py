@@ -91,7 +91,11 @@ class Search:
         before its use. If the buffers do not fit the scratchpad, loads closer to their uses are
         tried. Raises :class:`FitError` if no such program fits.
         """
-        lowered = self._lower(plan)
+        try:
+            lowered = self._lower(plan)
+        except FitError as refusal:
+            self._note(plan, refusal)
+            raise
         longest = max(len(section) for section in lowered.layers) - 1
         aheads = sorted({min(a, longest) for a in AHEAD if a <= plan.ahead}, reverse=True)
         plans = [replace(plan, ahead=ahead) for ahead in aheads]
@@ -104,9 +108,14 @@ class Search:
         trial = first_fit([plans], partial(self._try_one, lowered=lowered), ends)
         if trial is not None:
             return trial
-        if refused[-1].stage == Stage.TOO_LONG and refused[-1].hopeless:
-            self.long += [] if plan.loop_parts or plan.reloads else [plan]
+        self._note(plan, refused[-1])
         raise refused[-1]
+
+    def _note(self, plan: Choices, refusal: FitError) -> None:
+        """Add ``plan`` to :attr:`long` if its program is too long whatever the loads."""
+        too_long = refusal.stage == Stage.TOO_LONG and refusal.hopeless
+        if too_long and not (plan.loop_parts or plan.reloads):
+            self.long.append(plan)
 
     def _try_one(self, plan: Choices, lowered: Lowered) -> PlacedTrial:
         fitting = placed(lowered, plan)

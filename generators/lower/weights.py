@@ -134,9 +134,11 @@ def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | N
     if looped:
         places = zip(*model.layers, strict=False)
         alike = next((ops for ops in places if any(other is op for other in ops)), alike)
-    linears = (other for other in alike if isinstance(other, Linear))
-    masks = [other.weight != 0 for other in linears if other.weight.shape == op.weight.shape]
-    return np.asarray(np.logical_or.reduce(masks))
+    used = np.asarray(op.weight != 0)
+    for other in alike:
+        if other is not op and isinstance(other, Linear) and other.weight.shape == used.shape:
+            used |= other.weight != 0
+    return used
 
 
 def tiles_used(used: Mask, rows: int, cols: int) -> Mask:
