@@ -91,8 +91,8 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
     if not text.startswith(RANDOM):
         return inputs, 0
     count = text.removeprefix(RANDOM)
-    if not re.fullmatch(r"0*[1-9][0-9]{0,17}", count):
-        raise InputError(f"Option --inputs {text} must have 1 input or more, not {count!r}")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,5}", count):
+        raise InputError(f"Option --inputs {text} must have 1 to 999999 inputs, not {count!r}")
     return None, int(count)
 
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import read_lines
+from celosia.cli.input_options import random_count
 from celosia.generators.frontend.sample_files import (
     input_files,
     read_answers,
@@ -136,6 +137,12 @@ def test_a_folder_of_inputs_holds_inputs_alone(tmp_path: Path) -> None:
         other.rmdir() if name == "folder" else other.unlink()
 
 
+def test_random_inputs_fit_the_memory() -> None:
+    assert random_count(Path("random:999999")) == (None, 999999)
+    with pytest.raises(InputError, match="must have 1 to 999999 inputs, not '1000000'"):
+        random_count(Path("random:1000000"))
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_inputs_that_are_not_finite_are_refused(celosia, tmp_path, source, value) -> None:
     values = inputs_of(source, 3)
@@ -170,6 +177,10 @@ def header(text: bytes) -> bytes:
         (
             header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776, 4096)}"),
             "18014398509481984 bytes, and 0 follow",
+        ),
+        (
+            header(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}") + bytes(9),
+            "states float32 [1], 4 bytes, and 9 follow; save it with numpy.save, alone",
         ),
         (
             header(b"{'descr': '|S4', 'fortran_order': False, 'shape': (1,)}") + b"abcd",

@@ -199,11 +199,12 @@ def _check_array_header(file: IO[bytes], path: Path, content: str) -> None:
         raise _no_array(path, content, line) from error
     begin = file.tell()
     stated, size = dtype.itemsize * math.prod(shape), file.seek(0, os.SEEK_END) - begin
-    if dtype.hasobject or min(shape, default=0) < 0 or stated > size:
+    if dtype.hasobject or min(shape, default=0) < 0 or stated != size:
         raise _no_array(
             path,
             content,
-            f"its header states {dtype} {list(shape)}, {stated} bytes, and {size} follow",
+            f"its header states {dtype} {list(shape)}, {stated} bytes, and {size} follow; save it "
+            "with numpy.save, alone",
         )
     file.seek(0)
 
