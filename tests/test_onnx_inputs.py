@@ -191,6 +191,22 @@ def test_a_mask_of_a_file_cuts_each_sample(tmp_path) -> None:
         read_samples(tmp_path / "x.npz", source)
 
 
+def test_rows_of_an_output_that_belong_to_no_token(tmp_path) -> None:
+    """There are as many rows as tokens, and each of them depends on the mean of all tokens."""
+    form, path = Form(), tmp_path / "model.onnx"
+    there = form.add("Cast", "mask", to=FLOAT)
+    hidden = form.add("Mul", form.add("Sub", np.float32(1), there), np.float32(-1e9))
+    x = form.block(form.linear("x", 6), form.add("Unsqueeze", hidden, np.array([1, 2])))
+    rows = form.add("Unsqueeze", there, np.array([2]))
+    total = form.add("ReduceSum", form.add("Mul", x, rows), np.array([1]), keepdims=0)
+    labels = form.add("Add", total, form.rng.normal(0, 1, (4, 1)).astype(np.float32))
+    form.write(path, labels, [SEQUENCE, ("mask", INT, [1, 4])], 2)
+    source, values = load_onnx(path), np.ones((4, 6), np.float32)
+    feeds = {"x": values[None], "mask": np.array([[1, 1, 0, 0]])}
+    (expected,) = onnx_session(path).run(None, feeds)
+    np.testing.assert_allclose(source.floats(source.prepare(values[:2])), expected, rtol=1e-4)
+
+
 def test_tokens_behind_their_mask_and_types(tmp_path) -> None:
     """As tf2onnx has them, in the order of their names."""
     form, path = Form(), tmp_path / "model.onnx"

@@ -12,6 +12,7 @@ The import has these steps:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.tokenizer import TOKENIZER_FILE, FileTokenizer
 from celosia.generators.frontend.weights import Weights, check_weights
 
+_TRIES = 8
+"""Other rows with which the dependence of an output on a row is tried."""
 _MANY_SCORES = 1 << 25
 """Scores of all attention of an input for which a comparison with the graph takes seconds."""
 
@@ -222,7 +225,7 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
     used = {operand for node in nodes for operand in node.input}
     size = int(np.prod(shape))
 
-    def function(rows: Array, others: Mapping[str, Array]) -> Array:
+    def whole(rows: Array, others: Mapping[str, Array]) -> Array:
         padded = np.zeros(size)
         padded[: rows.size] = rows.ravel()
         feeds: dict[str, Array] = {encoder.name: padded.reshape(shape).astype(dtype)}
@@ -232,9 +235,23 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
         output: Array = np.asarray(graph.run_part(part, feeds)[0], np.float64)
         # The graph itself may have left the batch out of its output.
         batched = graph.batched and output.ndim > 0 and len(output) == 1
-        output = np.atleast_1d(output[0] if batched else output)
-        by_token = output.ndim > 1 and rows.size < size and len(output) == shape[-2]
-        return output[: len(rows)] if by_token else output
+        return np.atleast_1d(output[0] if batched else output)
+
+    @cache
+    def by_token() -> bool:
+        """Return whether the last row of the output alone depends on the last row."""
+        rng, changed = np.random.default_rng(0), np.zeros(encoder.rows, bool)
+        rows = rng.normal(0, 1, (encoder.rows, size // encoder.rows))
+        before = whole(rows, {})
+        for _ in range(_TRIES):
+            rows[-1] = rng.normal(0, 1, len(rows[-1]))
+            changed |= (whole(rows, {}) != before).reshape(encoder.rows, -1).any(axis=1)
+        return bool(changed[-1]) and not changed[:-1].any()
+
+    def function(rows: Array, others: Mapping[str, Array]) -> Array:
+        output = whole(rows, others)
+        rowwise = output.ndim > 1 and rows.size < size and len(output) == encoder.rows
+        return output[: len(rows)] if rowwise and by_token() else output
 
     parameters = sum(graph.known[operand].size for operand in used if operand in graph.known)
     listed = ", ".join(dict.fromkeys(kinds))
