@@ -29,6 +29,8 @@ def refused(folder: Path, name: str, tensors: dict, settings: dict, message: str
 
 
 ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
+PLAIN = "encoder.layer.0.attention.output.dense"
+DENSE = f"bert.{PLAIN}"
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,12 @@ ELECTRA, ALBERT = "electra.embeddings", "albert.embeddings"
          "'embeddings.position_embeddings.weight'"),
         ("ElectraForSequenceClassification", {f"{ELECTRA}.LayerNorm.bias": None}, {},
          "Weight 'embedding_norm.bias' must be there, with 16 columns, in {0}/model.safetensors"),
+        ("BertForMaskedLM", {f"{DENSE}.weight": np.zeros((24, 24), np.int8)}, {},
+         f"Weight '{PLAIN}.weight' is stored as int8, without scales of its rows in "
+         f"'{PLAIN}.weight_scale'; save the model in float32 in {{0}}/model.safetensors"),
+        ("BertForMaskedLM", {f"{DENSE}.weight_scale": np.ones((24, 1), np.float32)}, {},
+         "Weights {0}/model.safetensors hold tensors that a model of type bert does not have: "
+         f"{PLAIN}.weight_scale"),
         ("AlbertForMaskedLM", {f"{ALBERT}.word_embeddings.weight": np.zeros(13)}, {},
          "Weight 'words' in {0}/model.safetensors must be a matrix"),
         ("ViTForImageClassification", {"vit.embeddings.cls_token": np.zeros((2, 24))}, {},

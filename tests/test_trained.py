@@ -157,6 +157,10 @@ def test_codes_are_read_with_their_scales(tmp_path) -> None:
     tensors = read_tensors(tmp_path / "w.safetensors")
     assert tensors.keys() == {"a", "b_scale"}
     assert tensors["a"].tolist() == [[0.5, -1.0], [6.0, 0.0]]
+    # Scales of columns would be multiplied by the wrong axis, and floats are no codes.
+    others = {"a": codes, "a_scale": scale.T, "b": scale, "b_scale": scale}
+    save_file(others, tmp_path / "w.safetensors")
+    assert read_tensors(tmp_path / "w.safetensors").keys() == others.keys()
 
 
 def test_a_folder_with_a_described_decoder(tmp_path) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
-from celosia.arch.files import inside, read_text
+from celosia.arch.files import inside, read_text, within
 from celosia.arch.names import check_name
 from celosia.arch.tables import read_table
 from celosia.generators.frontend.hugging_face_settings import read_settings, unknown_settings
-from celosia.generators.frontend.weights import read_tensors
+from celosia.generators.frontend.weights import check_floats, read_tensors
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -128,6 +128,7 @@ class Folder:
             if wrong:
                 raise InputError(f"File {index} must name files in 'weight_map', not {wrong[0]!r}")
             paths = [inside(self.path, name, index) for name in sorted(set(listed.values()))]
+            self.weights_path = index
         elif not self.weights_path.is_file():
             for name in _PICKLES:
                 if (self.path / name).is_file():
@@ -148,10 +149,12 @@ class Folder:
     def take(self, name: str) -> NDArray[np.generic]:
         """Return a tensor, and remove it from :attr:`tensors`; the file does not change.
 
-        Raises :class:`InputError` if the tensor is missing.
+        Raises :class:`InputError` if the tensor is missing, or its numbers are not floats.
         """
         if name not in self.tensors:
             raise InputError(f"Weight {name!r} is missing in {self.weights_path}")
+        with within(self.weights_path):
+            check_floats(name, self.tensors[name])
         return self.tensors.pop(name)
 
     def floats(self, name: str, *shape: int) -> NDArray[np.float64]:

@@ -63,15 +63,16 @@ def read_weights(path: Path, description: Description) -> Weights:
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     """Return the tensors in a safetensors file: a dictionary from name to array.
 
-    An integer tensor ``NAME`` [n, ...] may have a tensor ``NAME_scale`` [n, 1] in the file, as in
-    the format compressed-tensors. The result then contains ``NAME`` multiplied by its scales, and
-    no ``NAME_scale``. Raises :class:`InputError` if the file cannot be read or is corrupt.
+    An integer tensor ``NAME`` [n, ...] may have a tensor ``NAME_scale`` [n, 1, ...] or [1] in the
+    file, as in the format compressed-tensors. The result then contains ``NAME`` multiplied by its
+    scales, and no ``NAME_scale``. Raises :class:`InputError` if the file cannot be read or is
+    corrupt.
     """
     with reading(path, "weights"):
         content = path.read_bytes()
     try:
         tensors = {name: _array(part) for name, part in _deserialize(content)}
-        scaled = [name for name in tensors if f"{name}{_SCALE}" in tensors]
+        scaled = [name for name in tensors if _is_scaled(name, tensors)]
         return {
             name: np.multiply(tensor, tensors[f"{name}{_SCALE}"], dtype=np.float64)
             if name in scaled
@@ -83,6 +84,14 @@ def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
         raise InputError(
             f"Weights {path} are not a safetensors file of numbers: {error}"
         ) from error
+
+
+def _is_scaled(name: str, tensors: Mapping[str, NDArray[np.generic]]) -> bool:
+    """Return whether a tensor has integers, and scales of its rows or one for all."""
+    codes, scales = tensors[name], tensors.get(f"{name}{_SCALE}")
+    if scales is None or codes.dtype.kind not in "iu":
+        return False
+    return scales.shape in ((*codes.shape[:1], *[1] * (codes.ndim - 1)), (1,), ())
 
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-30, 1e30
@@ -114,12 +123,22 @@ def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
     return np.frombuffer(data, _TYPES[kind]).reshape(part["shape"])
 
 
+def check_floats(name: str, tensor: NDArray[np.generic]) -> None:
+    """Raise :class:`InputError` if a weight's numbers are not floats, so that they lack scales."""
+    if tensor.dtype.kind != "f":
+        raise InputError(
+            f"Weight {name!r} is stored as {tensor.dtype}, without scales of its rows in "
+            f"{name + _SCALE!r}; save the model in float32"
+        )
+
+
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Description) -> Weights:
     """Check tensors against the shapes in ``description``, and convert them to float64.
 
     The result is a dictionary from name to array. Raises :class:`InputError` if a tensor is
-    missing, unknown, not finite, or of the wrong shape. It is also raised if the largest magnitude
-    in a tensor is above :data:`MOST_WEIGHT`, or below :data:`LEAST_WEIGHT` but not 0.
+    missing, unknown, not finite, not floats, or of the wrong shape. It is also raised if the
+    largest magnitude in a tensor is above :data:`MOST_WEIGHT`, or below :data:`LEAST_WEIGHT` but
+    not 0.
     """
     shapes = description.shapes()
     for name in tensors:
@@ -134,6 +153,7 @@ def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Descr
                 f"Weight {name!r} must have the shape {list(shape)}, "
                 f"not {list(tensors[name].shape)}"
             )
+        check_floats(name, tensors[name])
         value = np.asarray(tensors[name], np.float64)
         if not np.isfinite(value).all():
             raise InputError(f"Weight {name!r} must hold finite numbers only")
