@@ -26,10 +26,12 @@ _EPSILON = 1e-5
 def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and the weights of the encoder-decoder in a folder.
 
-    The folder contains config.json and model.safetensors. If config.json demands scaled embeddings,
-    the returned token vectors are multiplied by the scale. The head's weights are then separate:
-    they are those in the folder or, if it has none, the token vectors without the scale. If a
-    Pegasus file has no position vectors, the import computes them.
+    The folder contains config.json and model.safetensors. If ``scale_embedding`` in config.json is
+    true, the returned token vectors are multiplied by the square root of the model's width. The
+    output layer, which computes the scores of all vocabulary tokens, is not affected: its weights
+    are those in the folder or, if the folder has none, the token vectors before the multiplication.
+
+    If a Pegasus folder has no position vectors, they are computed as sines and cosines.
 
     Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
     supported.

@@ -205,7 +205,10 @@ class Convert:
 
     @property
     def product(self) -> bool:
-        """True if the source is INT8, so that a product with the identity matrix converts it."""
+        """True if the source is INT8, false if it is INT16.
+
+        An INT8 source is converted by a product with the identity matrix.
+        """
         return not self.source.wide
 
 

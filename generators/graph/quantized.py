@@ -55,9 +55,10 @@ class Graph(Generic[D]):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all linear layers' stored weights, without requantization parameters.
+        """Number of bytes in which the weights of all linear layers are stored.
 
-        The weights of an encoder-decoder's encoder are included.
+        Requantization parameters are not counted. For an encoder-decoder, the weights of the
+        encoder (:attr:`source`) are counted, too.
         """
         own = sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
         return own + (0 if self.source is None else self.source.weight_bytes)
@@ -142,28 +143,34 @@ class Graph(Generic[D]):
     def kv_bits(self) -> int:
         """Number of bits in which each element of attention's values (V) is stored.
 
-        Elements of keys (K) have the same number of bits, with one exception: the first
-        :attr:`whole` columns of each key head have 8 bits.
+        Elements of keys (K) have the same number of bits, with one exception: in each head, the
+        first :attr:`whole` columns of the keys have 8 bits.
         """
         return self.attentions[0].kv_bits
 
     @property
     def key_bits(self) -> int:
-        """Number of bits of each key element, except in the first ``whole`` columns of a head.
+        """Number of bits in which elements of attention's keys (K) are stored.
 
-        The elements of the first ``whole`` columns have 8 bits. If a head has no other columns, the
-        result is 8.
+        In each head, the first :attr:`whole` columns of the keys are an exception: their elements
+        have 8 bits. If a head has no other columns, the result is 8.
         """
         return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
 
     @property
     def whole(self) -> int:
-        """Number of columns at the start of each key head that are stored with 8 bits."""
+        """Number of columns of the keys (K) in each head whose elements are stored with 8 bits.
+
+        These are the first columns of the head. All other columns have :attr:`kv_bits` bits.
+        """
         return self.attentions[0].whole
 
     @property
     def block(self) -> int:
-        """Number of adjacent columns of attention's values that share an exponent; 0 if none do."""
+        """Number of adjacent columns of attention's values (V) that share an exponent.
+
+        It is 0 if the values are stored without exponents.
+        """
         return self.attentions[0].block
 
     @property

@@ -70,16 +70,16 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return weights as the bytes of weight slots, and the scales of these slots.
+    """Return weights packed for weight slots, and the scales of the packed weights.
 
-    A weight slot is storage in the array for one tile of weights: ``size`` rows of bytes. Each byte
-    has two weights of the same column. ``stored`` is the weight matrix [k, n], and the slice
-    ``rows`` selects the rows to convert. The first result is an array [rows of bytes, n].
+    A weight slot is storage in the array for one tile of weights: ``size`` rows of bytes. A byte
+    has two 4-bit weights of the same column. ``stored`` is the weight matrix [k, n], and the slice
+    ``rows`` selects the rows to pack. The first result is the array of bytes, [rows of bytes, n].
 
-    In a column of ``stored``, groups of successive weights may share scales. Then the second result
-    is a :class:`Stored` with the bytes, and one scale for each column of each slot. In this case
-    ``rows`` must begin at the first row of a group, and each group must fill whole slots. Without
-    such scales, the second result is None.
+    If groups of rows in ``stored`` share scales, the second result is a :class:`Stored` matrix with
+    the same bytes, and with a scale for each column of each slot. In this case ``rows`` must begin
+    at the first row of a group, and each group must fill whole slots. If there are no such scales,
+    the second result is None.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

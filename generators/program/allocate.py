@@ -74,14 +74,14 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the :class:`Use` of each buffer in a program whose last part is executed repeatedly.
+    """Return a dictionary from buffer name to :class:`Use`, for a model with many equal layers.
 
-    ``used`` is the result of :func:`uses` for the program with one execution of the last part.
-    ``before`` is the result of :func:`uses` for the program without the last part. The last part is
-    executed another ``times`` times. The result is a dictionary by buffer name.
+    ``used`` is the result of :func:`uses` for a program with some of the layers, and ``before`` is
+    the result for a program with one layer fewer. The model has ``times`` more layers than the
+    program of ``used``.
 
-    The lifetimes of the result are those in ``used``. A count in :attr:`Use.beside` becomes ``a +
-    times * (a - b)``: ``a`` is the count in ``used``, and ``b`` is the count in ``before``.
+    The lifetimes of the result are those in ``used``. The numbers of joint uses
+    (:attr:`Use.beside`) are extrapolated: they grow by the same amount with each layer.
     """
     grown = {}
     for name, use in used.items():

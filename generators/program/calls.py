@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 
 class Index(enum.StrEnum):
-    """Kinds of numbers from which a host computes register values, such as a token's position."""
+    """Names of the properties of a run from which a host computes the values of registers.
+
+    A run is one execution of a program, which processes some tokens.
+    """
 
     TOKEN = "token"
     """Token number in row :attr:`Value.row` of the run; 0 if the run has fewer rows."""
@@ -51,11 +54,12 @@ class Value:
     most: int = 0
 
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
-        """Return the register's value for a run: the result of the formula of :class:`Value`.
+        """Return the value of the register for a run (one execution of a program).
 
-        If :attr:`index` is TOKEN, ``number`` in the formula is the token number ``tokens[row]``, or
-        0 if ``tokens`` has no element ``row``. For any other :attr:`index`, ``number`` is
-        ``numbers[index]``, a property of the run.
+        ``numbers`` has the properties of the run, and ``tokens`` has the token numbers of the run.
+        The value is computed from the property that :attr:`index` selects. If :attr:`index` is
+        TOKEN, the value is computed from the token number at index :attr:`row` in ``tokens``, or
+        from 0 if ``tokens`` is too short.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0

@@ -58,7 +58,7 @@ class Written:
     head: int = 0
     """The head of scores and probabilities."""
     below: tuple["Written", ...] = ()
-    """The parts in the rows below, if one instruction writes several."""
+    """Further tensor parts, in the rows after this part, that the same instruction writes."""
     pieces: tuple[tuple[int, int], ...] = ()
     """Column ranges (first, count) of the tensor in the order of writing; ``column`` is an index
     into this order. Empty if the columns are adjacent."""
@@ -72,7 +72,11 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """All tensor parts that one instruction writes: this part, then the parts in ``below``."""
+        """List of all tensor parts that the instruction writes.
+
+        A tensor part is a range of rows and columns of a tensor. Most instructions write only this
+        part; others also write the parts in :attr:`below`.
+        """
         return [replace(self, below=()), *self.below]
 
 
@@ -183,17 +187,13 @@ def arrange(
     instructions, and loads that must precede these instructions. Items with the same
     :attr:`Item.stream` form a stream.
 
-    If ``across`` is true, a stream continues in the next section, and the loads of an item may be
-    placed in the previous section. Otherwise the streams of each section are separate. In both
-    cases, the items of a stream are counted from 0.
-
-    The loads of item n are placed before the instructions of item ``max(n - d, n // 2)`` of the
-    same stream. The distance d is ``ahead``, but at most the number of items in the section of item
-    n minus 1. The term ``n // 2`` keeps the first items from waiting for too many loads.
-
-    If ``early`` is true, the loads of item n are placed before item ``n - ahead`` instead. If n is
-    at most ``ahead``, they are placed at the start of item n's section, but after any loads with
-    which the section's instructions begin.
+    - ``ahead``: the loads of an item are placed before the instructions of the same or an earlier
+      item of the stream, at most ``ahead`` items earlier.
+    - ``across``: if true, a stream continues in the next section, so that loads may be placed in
+      the previous section. If false, the streams of each section are separate.
+    - ``early``: if true, loads are placed as early as possible: exactly ``ahead`` items earlier or,
+      for the first items of a stream, at the start of their section. If false, the loads of the
+      first items are distributed, so that the first instruction waits for few loads.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)
@@ -208,8 +208,10 @@ def arrange(
             known = starts[item.stream]
             known.append((index, place))
             number = len(known) - 1
+            # The first items do not wait for too many loads.
             target = known[max(number - longest, number // 2)]
             if early:
+                # The start of the section is after the loads with which its instructions begin.
                 target = known[number - ahead] if number > ahead else (index, begin)
             placed[target].append((number > ahead, not item.stream, item.loads))
             place += len(item.body)

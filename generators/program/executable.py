@@ -110,12 +110,16 @@ class Executable:
 
 @dataclass(frozen=True)
 class Fill:
-    """Contents of external memory, and the setup program that loads them into the chip."""
+    """A setup program, and the content of external memory that the program needs.
+
+    A setup program copies weights and other data from external memory to memories on the chip. It
+    runs before all programs that process tokens.
+    """
 
     image: bytes
     words: list[int]
     """The setup program: it begins at word 0, and the program memory has no other program. Empty if
-    the other programs load the contents."""
+    there is no setup program, because the other programs load the data."""
     written: list[Written]
     """Tensors that vector instructions write."""
 

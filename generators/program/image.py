@@ -45,8 +45,8 @@ class ImageBuilder:
     def add(self, data: Bytes) -> Piece:
         """Append a piece with the bytes ``data`` [count] to the image, and return the piece.
 
-        The number of bytes is rounded up to rows of equal length (see :func:`piece_of`). The added
-        bytes are zeros.
+        The number of bytes is rounded up to rows of equal length (see :func:`piece_of`). The
+        additional bytes are zeros.
         """
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)
@@ -56,7 +56,10 @@ class ImageBuilder:
         return piece
 
     def skip(self, count: int) -> None:
-        """Reserve ``count`` bytes of the image without storing their content."""
+        """Increase the image's size by ``count`` bytes without storing content for these bytes.
+
+        This is for callers that need only the size of the image.
+        """
         self.size += count
 
     def check(self, model: str) -> None:
@@ -70,9 +73,11 @@ class ImageBuilder:
             )
 
     def finish(self, model: str) -> Bytes:
-        """Return all bytes of the image, which must not contain bytes reserved by :meth:`skip`.
+        """Return all bytes of the image as a uint8 array.
 
-        Raises :class:`FitError` if the image is larger than the external address space.
+        This method must not be called after :meth:`skip`, because the image then has bytes without
+        content. ``model`` is the model's name in error messages. Raises :class:`FitError` if the
+        image is larger than the external address space.
         """
         self.check(model)
         return np.concatenate(self._parts)

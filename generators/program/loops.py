@@ -56,10 +56,11 @@ def with_barriers(nodes: Sequence[Node]) -> list[Node]:
 
 
 def least_words(nodes: Sequence[Node]) -> int:
-    """Return a lower bound for the number of program words of instructions.
+    """Return a lower bound for the number of words that instructions need in program memory.
 
-    The instructions in a loop are counted once, together with LOOP and ENDLOOP. The words of SET
-    instructions, which change the loop's registers, are not counted.
+    ``nodes`` are the instructions and loops of a program. The instructions in a loop are counted
+    once, together with LOOP and ENDLOOP. Instructions that the assembler inserts, such as SET, are
+    not counted.
     """
     total = 0
     for node in nodes:
@@ -72,15 +73,18 @@ def least_words(nodes: Sequence[Node]) -> int:
 
 
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
-    """Return the program-memory words of a program, or None if its loops cannot be encoded.
+    """Return the words of a program in program memory, or None if its loops cannot be encoded.
 
-    Loops use registers for operands that change from iteration to iteration. If too few registers
-    are free, loops also overwrite registers that the host has set. The host must then write these
-    registers before each start. The result is None in these cases:
+    ``nodes`` are the program's instructions, with addresses, and loops. A loop needs a register for
+    each operand that changes from iteration to iteration. A loop may overwrite registers that the
+    host writes, so the host must write them before each start of the program.
 
-    - even these registers do not suffice;
-    - the instructions of a loop need different dependency tokens (signals between engines) in
-      different iterations. Barriers in the loop, if it has any, prevent this case.
+    The result is None in these cases:
+
+    - the loops need more registers than there are;
+    - the instructions of a loop would wait for different instructions in different iterations, and
+      the loop has no barriers (instructions that only make engines wait);
+    - a program that has a loop without barriers has nested loops.
     """
     if config.fused:
         _follow(nodes)

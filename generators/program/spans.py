@@ -17,10 +17,10 @@ class Reads:
     """Stored lines of weights, evenly distributed over these cycles."""
 
     def share(self, banks: Container[int | None]) -> float:
-        """Return the share of the span's cycles in which the product reads none of ``banks``.
+        """Return the fraction of cycles in which a matrix product reads none of ``banks``.
 
-        The span is the cycles from ``begin`` to ``end`` - 1, in which a matrix product reads the
-        scratchpad. ``banks`` are numbers of scratchpad banks.
+        ``banks`` has numbers of scratchpad banks. The cycles are those from :attr:`begin` to
+        :attr:`end` - 1, in which the product reads the scratchpad.
         """
         if self.banks[0] in banks:
             return 0.0

@@ -221,10 +221,10 @@ class VectorTiming:
         return step["m"] * -(-step["n"] // self._lanes(step))
 
     def cycles(self, step: Step) -> int:
-        """Return the number of cycles that a command takes if no product delays it.
+        """Return the number of cycles that the vector engine needs for a command.
 
-        In the first of these cycles, the queue offers the command to the engine. The command
-        completes after the last of these cycles.
+        In the first of these cycles, the command is offered to the engine. In the last, the command
+        completes. Delays by conflicts at the memories are not counted; :meth:`done` counts them.
         """
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:

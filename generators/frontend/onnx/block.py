@@ -1,4 +1,7 @@
-"""Blocks of a recognized encoder, and their extension with zeros to a common shape."""
+"""Transformer blocks (attention and MLP) that were recognized in an ONNX graph.
+
+If the blocks' weights have different shapes, :func:`alike` extends the smaller weights with zeros.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -39,11 +42,11 @@ class Block:
 
 
 def alike(blocks: list[Block]) -> list[Block]:
-    """Return blocks of the same shape; smaller blocks are extended with zeros.
+    """Return the blocks with weights of the same shapes; smaller weights are extended with zeros.
 
-    Zeros are added until all blocks have the same number of heads, the same number of columns in a
-    head, and the same number of hidden columns in the MLP. Raises :class:`UnsupportedError` if the
-    blocks differ in anything else.
+    The blocks in the result have the same number of heads, the same number of columns in a head,
+    and the same number of hidden columns in the MLP. Raises :class:`UnsupportedError` if the blocks
+    still differ in a shape or setting.
     """
     heads, head_dim = (max(getattr(block, name) for block in blocks) for name in _SIZES)
     ffn = max(len(block.weights.get("up.weight", ())) for block in blocks)

@@ -33,14 +33,15 @@ def explain(
 ) -> str:
     """Return a sentence that says why a graph cannot be imported, and suggests remedies.
 
-    ``reasons`` has a text for each unsupported node. ``error`` is the error of the search for an
-    encoder that computes the graph's output, or None. The sentence contains all of ``reasons`` and
-    the text of ``error``.
+    The arguments are the errors of an import that has failed:
 
-    A table lists known causes, each with a remedy. If neither the graph's operators nor these texts
-    match a specific cause in the table, the texts of ``others`` are compared with the table, too.
-    ``others`` are the errors of searches for encoders that compute earlier values of the graph. The
-    sentence then contains the first of these errors that matches.
+    - ``reasons``: a text for each unsupported node.
+    - ``error``: why the graph's output is not the output of an encoder, or None.
+    - ``others``: for earlier values of the graph, why each is not the output of an encoder.
+
+    The sentence contains ``reasons`` and ``error``. Texts that differ only in the name of the node
+    are given once, with their number. If neither the graph's operators nor these texts show a known
+    cause, the sentence also contains the first error in ``others`` that shows one.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

@@ -64,8 +64,8 @@ def _made_for(path: Path, _stamp: Stamp) -> int:
 def longest(path: Path, graph: Graph, start: str) -> int:
     """Return the largest number of tokens with which a graph can compute one of its values.
 
-    ``start`` is the name of the value, and ``path`` is the graph's file. ``graph`` is the graph
-    after reading it with any accepted number of tokens; only its constants are used.
+    ``path`` is the file of the graph, and ``start`` is the name of the value. ``graph`` is the
+    graph as it was read from the file.
 
     Usually a constant limits the number of tokens, for example a table of positions. So the
     function tries only axis sizes of the graph's constants, and the integers in small constants.

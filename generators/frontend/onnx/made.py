@@ -1,4 +1,9 @@
-"""Conversion of a view's elementwise function to a tensor that has the function's results."""
+"""Recognition of elementwise functions in ONNX graphs, such as GELU.
+
+A graph may compute such a function by several nodes. The functions of these nodes are composed, and
+the composed function is compared with the supported activations, and with multiplication by a
+constant.
+"""
 
 from dataclasses import dataclass, field, replace
 
@@ -26,14 +31,14 @@ _TOLERANCE = 2e-5 * np.maximum(1.0, np.abs(SAMPLES) / 9)
 
 @dataclass
 class Made:
-    """Cache of tensors that elementwise functions compute, by function and source tensor."""
+    """Cache of the results of elementwise functions, by function and argument (a tensor)."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)
     padding: int | None = None
     """Number of the padding token, if the graph compares token numbers with it."""
     kept: list[Tensor] = field(default_factory=list)
-    """Sources of these tensors, kept so that their identities are not reused."""
+    """Arguments of the cached functions; references that prevent reuse of their ``id``."""
 
     def settled(self, view: View) -> View:
         """Return a view with the same values as ``view``, but without a function.

@@ -57,10 +57,10 @@ class Encoder:
     """The value that this encoder computes, if it is not the graph's output."""
 
     def fields(self, name: str) -> dict[str, Any]:
-        """Return a dictionary of the description's fields that encoders and decoders share.
+        """Return settings of the model, such as ``dim`` and ``heads``: a dictionary by field name.
 
-        ``name`` is the model's name. A graph with a causal mask is a decoder, but its blocks are
-        recognized like those of an encoder.
+        The settings are fields that both :class:`ModelDescription` (of encoders) and
+        :class:`TextDescription` (of decoders) have. ``name`` is the model's name.
         """
         first = self.blocks[0]
         return {

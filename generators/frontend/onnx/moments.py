@@ -25,7 +25,7 @@ from celosia.generators.frontend.weights import Floats
 
 
 def is_deviation(view: object) -> bool:
-    """Return whether a value is a :class:`View` [..., 1] with one variance for each tensor row.
+    """Return whether a value is a :class:`View` [..., 1] of the variances of a tensor's rows.
 
     A function of the variances, such as ``1 / sqrt(variance + epsilon)``, is accepted too.
     """
@@ -35,10 +35,12 @@ def is_deviation(view: object) -> bool:
 
 
 def spread(node: Node, view: View, gamma: Floats) -> View:
-    """Return a view of a LayerNorm's scale: ``gamma / sqrt(variance + epsilon)`` for each row.
+    """Return the scale ``gamma / sqrt(variance + epsilon)`` of a LayerNorm, [..., columns].
 
-    ``view`` is ``1 / sqrt(variance + epsilon)`` for each row of the tensor that the LayerNorm
-    normalizes; ``gamma`` is [..., columns], or one number for all columns.
+    ``node`` multiplies ``view`` by ``gamma``. ``view`` [..., 1] has ``1 / sqrt(variance +
+    epsilon)``, with the variance of each row of the LayerNorm's input. ``gamma`` has a number for
+    each column, or one number for all columns. Raises :class:`UnsupportedError` if ``view`` or
+    ``gamma`` is anything else.
     """
     stat = view.tensor
     assert isinstance(stat, RowMean)
@@ -58,12 +60,11 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return a view of a product that a graph computes as part of a LayerNorm.
+    """Return a LayerNorm's scale times the LayerNorm's input, or times the mean of each input row.
 
-    The operands of ``node`` are ``left`` and ``right``. One operand is the LayerNorm's scale,
-    ``gamma / sqrt(variance + epsilon)``. The other is the LayerNorm's input, or the mean of each
-    row of this input. The view has the elements of a :class:`Spread`. Raises
-    :class:`UnsupportedError` for other operands.
+    The scale is ``gamma / sqrt(variance + epsilon)``. ``left`` and ``right`` are the factors, in
+    any order; ``node`` is the multiplication. The result is [..., columns]. Raises
+    :class:`UnsupportedError` if the factors are anything else.
     """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
@@ -79,9 +80,9 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return a view of a LayerNorm that a node computes as the sum or difference of two terms.
+    """Return the result of a LayerNorm that a graph computes as a sum or difference of two terms.
 
-    ``left`` and ``right`` are the node's operands, views of :class:`Spread` tensors. Raises
+    ``left`` and ``right`` are the terms; ``node`` adds or subtracts them. Raises
     :class:`UnsupportedError` if they are terms of different norms, or if the result is not a
     complete norm.
     """
@@ -103,15 +104,15 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a view of the sum or difference of a :class:`Spread` and a constant.
+    """Return the sum or difference of a term of a LayerNorm and a constant, as another term.
 
-    A :class:`Spread` is ``t + beta``. Here ``beta`` is a constant for each column; ``t`` is a
-    LayerNorm's scale, or this scale times the LayerNorm's input or the mean of each row. ``node``
-    adds ``view`` (elements of a :class:`Spread`) and ``number``, or subtracts one from the other.
-    The result is a view of another :class:`Spread`, whose ``beta`` includes ``number``.
+    A graph may compute a LayerNorm as a sum of terms (:class:`Spread`). Each term includes a
+    constant ``beta`` for each column. ``node`` adds the term ``view`` and the constant ``number``,
+    or subtracts one from the other. ``number`` is broadcast to the shape of ``view``. The result
+    has this shape, and its ``beta`` includes ``number``.
 
-    Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or if ``view``
-    has no element of one of the columns.
+    Raises :class:`UnsupportedError` if ``number`` differs between rows (tokens), or if ``view``
+    does not contain all columns of the term.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

@@ -78,11 +78,11 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return an array with the index of the tensor row that each row of a view contains.
+    """Return the indices of the tensor rows that a view contains, in the order of the view.
 
-    A view has elements of a tensor; the rows of a view are along its last axis. Raises
-    :class:`UnsupportedError` if a row of the view does not have all columns of the tensor, in their
-    order.
+    A view is an array of elements of a tensor; the elements along its last axis are a row of the
+    view. Raises :class:`UnsupportedError` if a row of the view is not a complete row of the tensor,
+    with all columns in their order.
     """
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
@@ -91,11 +91,11 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return a view of ``tensor`` with the order of rows of ``view``, a view of another tensor.
+    """Return rows of ``tensor`` in the order in which ``view`` has rows of another tensor.
 
-    A view has elements of a tensor; its rows are along the last axis. If row r of ``view`` begins
-    with an element from row i of the other tensor, row r of the result is row i of ``tensor``, with
-    all columns.
+    For example, if ``view`` [3, n] has elements from rows 2, 0 and 1 of its tensor, the result
+    [3, columns] has rows 2, 0 and 1 of ``tensor``. ``view`` may have only some columns of its
+    tensor; the result has all columns of ``tensor``.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

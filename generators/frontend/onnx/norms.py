@@ -62,11 +62,11 @@ def pooled_mean(node: Node) -> View:
 
 
 def total(node: Node) -> View:
-    """Return a view of the result of a ReduceSum node over all tokens.
+    """Return the result of a ReduceSum node: the sum of the rows of all valid tokens.
 
     The node's input must be a :class:`Kept` tensor, in which the rows of padding tokens are zero.
-    So the result is the sum over the valid tokens. Raises :class:`UnsupportedError` for other
-    inputs and axes.
+    Raises :class:`UnsupportedError` if the input is another tensor, or if the node does not sum
+    over the axis of the tokens.
     """
     view, axes = node.view(0), axes_of(node, node.inputs[0])
     if not isinstance(view.tensor, Kept):
@@ -77,10 +77,9 @@ def total(node: Node) -> View:
 
 
 def kept_rows(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of a :class:`Kept` tensor: ``view`` times the mask of valid tokens.
+    """Return ``view`` times ``mask``: a copy in which the rows of padding tokens are zero.
 
-    The product sets the rows of padding tokens to zero. Raises :class:`UnsupportedError` if
-    ``mask`` is not 1 for valid tokens and 0 for padding tokens.
+    Raises :class:`UnsupportedError` if ``mask`` is not 1 for valid tokens and 0 for padding tokens.
     """
     full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     rows = view.index // view.tensor.columns
@@ -91,11 +90,11 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return a view of the mean of the rows of all valid tokens.
+    """Return the mean of the rows of all valid tokens (those that are not padding).
 
-    ``node`` computes this mean by a division. It divides ``view``, the sum of the valid tokens'
-    rows, by ``mask``, an expression for the number of valid tokens. The graph computes this number
-    from its mask input. Raises :class:`UnsupportedError` for other operands.
+    ``node`` divides ``view`` by ``mask``. ``view`` is the sum of the rows of the valid tokens, and
+    ``mask`` is the number of valid tokens. The result has the shape of ``view``. Raises
+    :class:`UnsupportedError` if ``view`` or ``mask`` is anything else.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)
@@ -116,12 +115,13 @@ def centred(node: Node, left: View, right: View) -> View:
 
 
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
-    """Return the norm that a graph computes by scaling the rows of ``view``.
+    """Return the result of a norm that a graph computes by scaling each row of ``view``.
 
-    Let ``mean`` be the mean of a row's squares. If ``multiply`` is true, the graph multiplies the
-    rows by ``by``, which must be ``1 / sqrt(mean + epsilon)``. Otherwise the graph divides the rows
-    by ``by``, which must be ``sqrt(mean + epsilon)``. Raises :class:`UnsupportedError` if ``by`` is
-    anything else.
+    ``by`` has a number for each row. If ``multiply`` is true, the graph multiplies the row by this
+    number, which must be ``1 / sqrt(mean + epsilon)``. Otherwise the graph divides the row by the
+    number, which must be ``sqrt(mean + epsilon)``. Here ``mean`` is the mean of the squares of the
+    row's elements, and ``epsilon`` is any positive constant. Raises :class:`UnsupportedError` if
+    ``by`` is anything else.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)
@@ -143,11 +143,12 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 
 
 def epsilon_of(by: View, *, multiply: bool) -> float:
-    """Return the epsilon of a norm, found from ``by``, the scale of the norm's rows.
+    """Return the constant epsilon that a norm adds to the variance of each row.
 
-    If ``multiply`` is true, the graph multiplies the rows by ``by``, which must be ``1 /
-    sqrt(variance + epsilon)``. Otherwise the graph divides the rows by ``by``, which must be
-    ``sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if ``by`` is anything else.
+    ``by`` has a number for each row. If ``multiply`` is true, the graph multiplies the row by this
+    number, which must be ``1 / sqrt(variance + epsilon)``. Otherwise the graph divides the row by
+    the number, which must be ``sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if
+    ``by`` is anything else.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")

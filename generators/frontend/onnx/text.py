@@ -34,11 +34,11 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
 
 
 def text_length(path: Path) -> int:
-    """Return the largest number of tokens that a graph accepts.
+    """Return the largest number of tokens for a graph whose first input has a variable length.
 
-    The result is 0 if the graph's first input fixes the number of tokens, or if the graph cannot be
-    read. Raises :class:`InputError` if the input leaves the number open and the largest number
-    cannot be determined.
+    Constants of the graph, such as a table of positions, limit the number. If the first input has a
+    fixed length, or if the graph cannot be read, the result is 0. Raises :class:`InputError` if the
+    largest number cannot be determined.
     """
     if not few(path) or made_for(path):
         return made_for(path)

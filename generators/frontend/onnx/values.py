@@ -261,12 +261,15 @@ class View:
 
     tensor: Tensor
     places: Index | tuple[int, ...]
-    """Place in the tensor of each element, or the shape if all elements are in their order."""
+    """:attr:`index`; if it would be 0, 1, 2 and so on, only its shape, as a tuple."""
     function: Function | None = None
 
     @property
     def index(self) -> Index:
-        """Index ``row * columns + column`` into the tensor, for each element of the view."""
+        """Index of each element in the flattened :attr:`tensor`: an array in the view's shape.
+
+        An element from row r and column c of the tensor has the index ``r * tensor.columns + c``.
+        """
         if isinstance(self.places, tuple):
             return np.arange(math.prod(self.places)).reshape(self.places)
         return self.places
@@ -278,7 +281,7 @@ class View:
 
     @property
     def ordered(self) -> bool:
-        """True if the view contains all elements of its tensor in order."""
+        """True if the view contains all elements of :attr:`tensor`, row by row."""
         size = self.tensor.rows * self.tensor.columns
         if isinstance(self.places, tuple):
             return True
