@@ -1,4 +1,7 @@
-"""Parts of C sources: the files of a model, arrays, strings, identifiers, and the driver."""
+"""Functions that return C source text: arrays, strings, identifiers, and all files of a model.
+
+The files of a model include a driver, which is C code that runs the model on the accelerator.
+"""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -13,7 +16,7 @@ from celosia.generators.runtime.host import Host
 
 _DRIVER = Path(__file__).parent / "driver"
 WIDTH = 8
-"""Elements in a line."""
+"""Default number of array elements in a line of source text."""
 _KEYWORD = re.compile(r"^(?=\d)|\W", re.ASCII)
 _PLAIN = re.compile(r"[^ -~]|[\\?]|\*/|/\*")
 _LONGEST = 64  # characters of an identifier, which names files, too

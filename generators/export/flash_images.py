@@ -20,9 +20,10 @@ _LONGEST_NAME = 40
 class Script:
     """Builds a flash image of records, which a board executes one after another at power-on.
 
-    Each method appends records to the bytes ``body``. A record contains requests of the host link,
-    or makes the board send text or wait for the end of a run. ``payload`` is the largest data size
-    of a request (bytes).
+    A record is a command for the board. It contains requests of the host link (the protocol with
+    which a host controls the accelerator), or makes the board send text or wait for the end of a
+    program. Each method appends records to the attribute ``body`` (bytes). ``payload`` is the
+    largest data size of a request (bytes).
     """
 
     def __init__(self, payload: int):
@@ -49,35 +50,41 @@ class Script:
         self._ask(Command.WRITE_REGISTERS, len(data), REGISTER_MAP[f"R{number}"].addr, data)
 
     def start(self, pc: int = 0) -> None:
-        """Append records that make the board run a program from word ``pc`` and await its end."""
+        """Append records with which the board starts a program, and waits until it has ended.
+
+        ``pc`` is the address of the program's first word in program memory.
+        """
         self._ask(Command.START, 0, pc)
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Append a record that makes the board find the largest INT16 number in a range.
+        """Append a record with which the board finds the largest of several INT16 numbers.
 
-        The range has ``count`` bytes of external memory from byte address ``addr`` on. Later
-        records of :meth:`name` and :meth:`choose_register` use the number's index in the range,
-        counted from 0.
+        The numbers are in external memory: ``count`` bytes from byte address ``addr`` on. The
+        records that :meth:`name` and :meth:`choose_register` append later use the index of the
+        largest number, counted from 0.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
     def say(self, text: str) -> None:
-        """Append a record that makes the board send a text over the serial line."""
+        """Append a record with which the board sends ``text`` over the serial line."""
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Append a record that makes the board send ``labels[i]`` over the serial line.
+        """Append a record with which the board sends one of ``labels`` over the serial line.
 
-        ``i`` is the index of the largest number in the range of the last :meth:`compare`.
+        ``labels`` has a text for each INT16 number of the preceding :meth:`compare`. The board
+        sends the text at the index of the largest number. Texts are cut to ``ENTRY_BYTES`` bytes.
         """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Append a record that writes ``values[i]`` to sequencer register ``number``.
+        """Append a record with which the board writes one of ``values`` to a sequencer register.
 
-        ``i`` is the index of the largest number in the range of the last :meth:`compare`.
+        ``number`` is the number of the register. ``values`` has a value for each INT16 number of
+        the preceding :meth:`compare`. The board writes the value at the index of the largest
+        number, modulo 2**32.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""

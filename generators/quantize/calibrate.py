@@ -1,6 +1,6 @@
-"""Calibration: evaluates a model on sample inputs, and collects the ranges of all its tensors.
+"""Calibration: evaluates a model on sample inputs, and records the range of each tensor's values.
 
-For some tensors, it also collects rows.
+For tensors that the caller names, it also stores rows (a row has the values of one token).
 """
 
 import math
@@ -44,9 +44,10 @@ class Range:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Ranges of all tensors over calibration inputs, and rows of some tensors.
+    """Ranges of all tensors over calibration inputs, and sample rows of some tensors.
 
-    The names of tensors are those in :func:`celosia.generators.reference.floats.forward`.
+    A row has a tensor's values for one token. The names of tensors are those in
+    :func:`celosia.generators.reference.floats.forward`.
     """
 
     ranges: dict[str, Range]
@@ -65,17 +66,18 @@ class Calibration:
     """The rules by which scales follow from these values."""
 
     def values(self, name: str) -> Floats:
-        """Return the values from which a tensor's scale is chosen.
+        """Return the numbers from which the scale of the tensor ``name`` is chosen.
 
-        If the policy searches scales over samples, these are the tensor's stored rows [count,
-        columns]. Otherwise they are the two ends of the tensor's range, [2].
+        If :attr:`policy` chooses scales by their error (its property ``searched``), these are the
+        tensor's rows in :attr:`rows`, [count, columns]. Otherwise they are the lower and the upper
+        end of the tensor's range, [2].
         """
         if self.policy.searched:
             return self.rows[name]
         return np.array([self.ranges[name].low, self.ranges[name].high])
 
     def bounds(self, name: str) -> Range:
-        """Return the range of the numbers of :meth:`values`, extended to include 0."""
+        """Return the range of the numbers that :meth:`values` returns, extended to include 0."""
         values = self.values(name)
         return Range(min(float(values.min()), 0.0), max(float(values.max()), 0.0))
 
@@ -88,9 +90,9 @@ class Calibration:
 class Calibrator:
     """Evaluates a model in floats; collects the ranges of all tensors, and rows of some tensors.
 
-    The model is evaluated on ``count`` inputs of at most ``length`` rows. :attr:`rows` has the rows
-    of the tensors ``wanted`` (names). If ``wanted`` is None, these are all tensors with a row for
-    each token.
+    The model is evaluated on ``count`` inputs of at most ``length`` rows. The attribute ``rows`` (a
+    :class:`Rows`) stores rows of the tensors whose names are in ``wanted``. If ``wanted`` is None,
+    these are all tensors with a row for each token.
 
     A range excludes the fraction ``share`` of the tensor's numbers at its upper end, and the same
     fraction at its lower end. If ``share`` is not 0, the calibrator stores the largest and smallest
@@ -123,15 +125,15 @@ class Calibrator:
     def run(
         self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
     ) -> dict[str, Floats]:
-        """Evaluate the float model on a batch, and return a dictionary from tensor name to tensor.
+        """Evaluate the float model on a batch of inputs; return a dictionary of tensors by name.
 
-        The method also updates the calibrator's ranges of these tensors. It does not store rows of
-        the tensors: the caller must pass the result to ``rows.add``.
+        The arguments and the result are those of :func:`forward`. The ranges of the tensors are
+        updated with the new values. This method stores no rows; to store them, the caller passes
+        the result to the method :meth:`Rows.add` of the attribute ``rows``.
 
-        ``inputs``, ``cache`` and ``source`` are the arguments of :func:`forward`. If ``source`` is
-        true, the encoder of an encoder-decoder evaluates ``inputs``; if false, its decoder does.
-        Any other model is evaluated as a whole. Raises :class:`InputError` if a tensor exceeds the
-        range of 32-bit floats.
+        If ``source`` is true, the encoder of an encoder-decoder evaluates ``inputs``; if false, its
+        decoder does. Any other model is evaluated as a whole. Raises :class:`InputError` if a
+        tensor exceeds the range of 32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -154,10 +156,10 @@ class Calibrator:
         return tensors
 
     def calibration(self, **others: Any) -> Calibration:
-        """Return a :class:`Calibration` with the ranges and rows of all batches so far.
+        """Return a :class:`Calibration` with the ranges and the stored rows of all tensors.
 
         The optional keyword arguments ``tokens``, ``sources`` and ``policy`` become the fields of
-        the same names in the result.
+        the same names in the result. The rows are deleted from the calibrator.
         """
         ranges = {name: extreme.range() for name, extreme in self._extremes.items()}
         heads = {name: [head.range() for head in heads] for name, heads in self._heads.items()}
@@ -176,19 +178,20 @@ def calibrate(
     wanted: Collection[str] | None = (),
     policy: Policy = RANGES,
 ) -> Calibration:
-    """Return the ranges of all tensors, and of each head's probabilities, over sample inputs.
+    """Evaluate a float model on sample inputs; return the ranges of its tensors, and rows of some.
 
     The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
     together. The lower end is the percentile ``100 - percentile``. Both ends are computed exactly
-    as by :func:`numpy.percentile`; then the range is extended to include 0.
+    as by :func:`numpy.percentile`; then the range is extended to include 0. The probabilities of
+    attention also have a range for each head.
 
-    The result also has rows of the tensors named in ``wanted``, for all inputs or, if memory is
-    short, for some of them. ``progress`` is called with the number of evaluated inputs and the
-    number of all inputs.
+    ``wanted`` has the names of the tensors whose rows are stored. A row has the values of one
+    token. If memory is short, rows of some inputs only are stored. If ``wanted`` is None, rows of
+    all tensors with a row for each token are stored. In this case all inputs must have the same
+    shape, and the result's field ``tokens`` has the inputs for which rows are stored.
 
-    If ``wanted`` is None, the result has rows of all tensors with a row for each token. In this
-    case all inputs must have the same length, and the result's field ``tokens`` has the inputs to
-    which the rows belong.
+    ``progress`` is called with the number of evaluated inputs and the number of all inputs.
+    ``policy`` becomes a field of the result.
 
     Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
     the model does not accept. The same error is raised if ``percentile`` is at most 50, or above

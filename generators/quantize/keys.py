@@ -53,14 +53,17 @@ class KeySteps:
 
 
 class HeadSteps:
-    """Chooses the scales of columns of queries, keys and values.
+    """Chooses the quantization scales of the columns of attention's queries, keys and values.
+
+    ``calibration`` has sample values. If ``balance`` is 0 and ``options.deferred`` is false, all
+    columns of values have the same scale. Otherwise each column of values has a separate scale.
+    These options are used:
 
     - ``options.whole`` is the number of columns of each key head that are stored in 8 bits, even if
       the other columns have fewer bits.
-    - ``options.block`` is the number of value columns that share an exponent.
-    - ``balance``, from 0 to 1, is the degree to which the scales of columns differ. Here it affects
-      only values: if it is 0, all columns of values have the same scale, unless
-      ``options.deferred`` is set.
+    - ``options.block`` is the number of value columns that share an exponent; 0 if none do.
+    - ``options.deferred`` is true if the softmax's division by the sum is applied to the
+      attention's result, false if it is applied to the probabilities.
 
     Raises :class:`InputError` if ``whole`` exceeds the columns of a key head, or if the number of
     value columns is not a multiple of ``block``.
@@ -133,8 +136,8 @@ class HeadSteps:
     def value(self, tensor: Tensor) -> Tensor:
         """Return a copy of ``tensor`` (attention's values) with a scale and offset for each column.
 
-        If ``options.deferred`` is set, the softmax's division by the sum follows the product with
-        the values, and all offsets are 0.
+        An offset is subtracted from the column's values before rounding. If ``options.deferred`` is
+        true, all offsets are 0.
         """
         values = self.calibration.values(tensor.name)
         together = 1 if self.balance else tensor.columns
@@ -189,21 +192,24 @@ def quantize_keys(
     causal: bool = True,
     rotary: bool,
 ) -> KeySteps:
-    """Return the quantization scales of a layer's keys and queries.
+    """Return the quantization scales and offsets of an attention layer's keys and queries.
 
-    ``keys`` is a list of arrays [n, kv_heads, head_dim], one for each text. ``queries`` is a list
-    of arrays [n, heads, head_dim]. If ``causal`` is true, a query attends only to the keys of its
-    token and of earlier tokens, otherwise to all keys of its text. If ``rotary`` is true, keys and
-    queries include a rotary embedding of their positions.
+    The arguments are:
 
-    The arguments ``columns`` and ``whole`` describe stored keys. Column j of a stored key is column
-    ``columns[j]`` of the float model's key. The first ``whole`` columns are stored in 8 bits; the
-    option ``kv_bits`` sets the number of bits of all other columns.
+    - ``keys``, the float keys in calibration: for each text, an array [n, kv_heads, head_dim] with
+      the keys of n tokens.
+    - ``queries``, the float queries in calibration: for each text, an array [n, heads, head_dim].
+    - ``columns`` [head_dim], the order of the columns of quantized keys and queries: column j is
+      column ``columns[j]`` of the float model.
+    - ``whole``, the number of key columns, from the first on, that are stored in 8 bits. The option
+      ``kv_bits`` sets the number of bits of the other columns.
+    - ``causal``, true if a query attends only to the keys of its token and of earlier tokens, false
+      if it attends to all keys of its text.
+    - ``rotary``, true if ``keys`` and ``queries`` include a rotary embedding of their positions.
 
-    The product of the query's and the key's scale is the same for all columns of a head. So a
-    larger scale of a key column means a smaller scale of the query column. The result's field
-    ``middle`` is an offset that is subtracted from keys. The offset changes all scores of a query
-    by the same amount, so the softmax does not change. The offset is 0 for rotary keys.
+    In each head, the product of the query's and the key's scale is the same for all columns. For
+    keys without a rotary embedding, the result has an offset that is subtracted from the keys. The
+    offset changes all scores of a query by the same amount, so the softmax does not change.
     """
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED

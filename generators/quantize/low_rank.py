@@ -1,10 +1,11 @@
 """Low-rank corrections: two thin matrices that compensate the error of coarse weights.
 
-Weights are approximated by ``codes + first @ second``. Two steps alternate. In the first step, the
-weights minus the thin product ``first @ second`` are rounded, which gives ``codes``. In the second
-step, the thin product is fitted to the error of the codes. The fit is weighted by the correlation
-of the inputs, as in Zhang et al. 2024, "LQER". In Yao et al. 2023, "ZeroQuant-V2", it is not
-weighted.
+Weights are approximated by ``coarse + first @ second``. The matrix ``coarse`` has few bits for each
+weight; ``first`` and ``second`` are the thin matrices. Two steps alternate:
+
+1. The weights minus ``first @ second`` are rounded, which gives ``coarse``.
+2. ``first`` and ``second`` are fitted to the weights minus ``coarse``. The fit minimizes the error
+   of the layer's outputs over sample inputs (Zhang et al. 2024, "LQER").
 """
 
 from dataclasses import dataclass

@@ -19,16 +19,21 @@ _WHOLE = 1e-4
 
 
 def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
-    """Return INT8 weights [k, n] and the scale of each output [n] for real weights [n, k].
+    """Round float weights [n, k] to nested INT8; return INT8 weights [k, n] and output scales [n].
 
-    A program may read only the upper bits of these weights. So the upper four bits of all weights
-    are chosen first, while the lower four bits are in the middle of their range (8 of 0 to 15).
-    Then the lower four bits are chosen. In both steps, the k weights of an output are rounded one
-    after another. The rounding error of each weight is compensated in the weights that are rounded
-    later.
+    A program may read only the upper bits of nested weights. So that these bits alone approximate
+    the float weights, rounding has two steps:
 
-    ``inputs`` are samples [count, k] of the layer's input, in units of the input's scales. Weights
-    that are INT8 already (:func:`is_nested`) do not change.
+    1. The upper four bits of all weights are chosen. The lower four bits are set to 8, the middle
+       of the numbers 0 to 15.
+    2. The lower four bits of all weights are chosen. The upper four bits do not change.
+
+    In each step, the k weights of an output are rounded one after another. The rounding error of
+    each weight is compensated in the weights that are rounded later. ``inputs`` are samples [count,
+    k] of the layer's input, in units of the input's scales.
+
+    If all float weights are integers times the scale of their output (:func:`is_nested`), the
+    result has these integers.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):

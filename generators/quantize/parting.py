@@ -98,9 +98,10 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the number of inputs and the errors, as a dictionary by field name for a report.
+        """Return the main results of the comparison as a dictionary, for a report.
 
-        The entry ``warning`` is the text of :attr:`warning`, or None if that text is empty.
+        The keys are names of fields, such as ``inputs`` and ``cosine``. The key ``warning`` has the
+        text of :attr:`warning`, or None if that text is empty.
         """
         return {
             "inputs": self.inputs,

@@ -35,7 +35,10 @@ class Policy:
 
     @property
     def searched(self) -> bool:
-        """True if a scale is searched over samples, false if it follows from a range."""
+        """True if scales of tensors are chosen by the rounding error of sample values.
+
+        False if a scale is computed from the range of the tensor's values.
+        """
         return len(self.clips) > 1
 
 

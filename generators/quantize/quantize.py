@@ -1,8 +1,8 @@
-"""Quantization of a float model: calibration, then an integer operation for each node.
+"""Quantization of a float model: converts each operation of its graph to an integer operation.
 
-Quantization scales come from calibration (:mod:`celosia.generators.quantize.tensor_steps`). For an
-encoder, they follow from each tensor's range over sample inputs. For a decoder, they follow from
-each tensor's values in calibration texts.
+Quantization scales are chosen from values of the tensors in calibration, which evaluates the float
+model. For an encoder, a tensor's scale is computed from its range over sample inputs. For a
+decoder, most scales minimize the rounding error of the tensor's values in sample texts.
 """
 
 from dataclasses import replace
@@ -56,7 +56,7 @@ def quantize_calibrated(
 
     An encoder's operands have the formats of the configuration ``config``. For a decoder or an
     encoder-decoder, ``config`` is None: its operands are INT8 on every configuration. ``progress``
-    is called with the number of converted nodes and the number of all nodes.
+    is called with the number of converted graph nodes and the number of all graph nodes.
 
     Raises :class:`InputError` if the model does not support one of ``options``, or if a value of
     the model cannot be represented in integers.

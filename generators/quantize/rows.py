@@ -31,10 +31,14 @@ class Rows:
         """Parts of the rows by tensor and by the first of several inputs."""
 
     def add(self, tensors: Mapping[str, Floats], first: int = 0, place: int = 0) -> None:
-        """Store rows of ``tensors``, a dictionary from name to array [inputs, rows, columns].
+        """Store rows of several tensors for a batch of successive inputs.
 
-        The arrays begin at the input with index ``first``, and at row ``place`` of each input. The
-        first call must have all tensors.
+        ``tensors`` is a dictionary from tensor name to array [inputs, rows, columns]. ``first`` is
+        the index of the batch's first input among all inputs. ``place`` is the index of the
+        arrays' first row among all rows of an input.
+
+        The first call must pass all tensors whose rows are to be stored, because their total size
+        determines the number of stored rows.
         """
         kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
         if not self._places and kept:
@@ -55,10 +59,10 @@ class Rows:
         return not name.endswith((*BY_PAIRS, "output"))
 
     def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the tokens to which the stored rows belong, [stored inputs, stored rows].
+        """Return the token numbers for which rows are stored, [inputs, rows].
 
-        ``tokens`` has the token numbers of all inputs, [count, length]. Each row of a tensor
-        belongs to one token of an input.
+        A row has a tensor's values for one token. ``tokens`` has the token numbers of all inputs,
+        [count, length]. The result omits tokens for which :meth:`add` has not stored rows.
         """
         return tokens[self._inputs, : self._places]
 
@@ -70,7 +74,11 @@ class Rows:
         return tuple(min(counts[index], self._places) for index in self._inputs)
 
     def joined(self) -> dict[str, Floats]:
-        """Return the stored rows of each tensor, [rows, columns], and delete them from memory."""
+        """Return all rows that :meth:`add` has stored, and delete them from this object.
+
+        The result is a dictionary from tensor name to array [rows, columns]. The array has the rows
+        of one input after another.
+        """
         rows = dict[str, Floats]()
         while self._kept:
             name, by_input = self._kept.popitem()

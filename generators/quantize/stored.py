@@ -1,9 +1,10 @@
-"""Rounding of weights to formats of few bits, with a small error of the layer's outputs.
+"""Rounding of a layer's weights to a format of few bits, with a small error of its outputs.
 
-A code selects one of the format's values. The codes of an output's weights are chosen one input
-after another. The rounding error of each weight is compensated in the weights of later inputs, as
-far as the inputs are correlated (Frantar et al. 2023, "GPTQ"). If no samples of the layer's inputs
-are given, each weight is rounded to the nearest value, without compensation.
+A format is a list of the values to which weights can be rounded. The k weights of an output are
+rounded one after another. The rounding error of each weight is compensated in the weights that are
+rounded later (Frantar et al. 2023, "GPTQ"). The compensation uses the correlation of the layer's k
+inputs, which is computed from samples. Without samples, each weight is rounded to the nearest
+value.
 """
 
 from collections.abc import Callable
@@ -105,9 +106,11 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 
 
 def factors_of(form: WeightFormat) -> Ints:
-    """Return the integer scales that a group of weights may have, in ascending order.
+    """Return the integers that a group of weights can have as its scale, in ascending order.
 
-    The product of each of these scales and the value of any code fits an INT8 operand.
+    A weight is represented by one of the integers ``form.values``, multiplied by the scale of the
+    weight's group and shifted right by ``form.fraction`` bits. The result has all scales from 1 to
+    255 for which every such number is INT8.
     """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)

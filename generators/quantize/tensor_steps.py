@@ -280,11 +280,14 @@ class Steps:
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
         """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
 
-        ``scaled`` [n, k] are the float weights; each weight is already multiplied by the scale of
-        the layer's input column. ``bias`` [n] is the float bias. If the option ``per_channel`` is
-        false, all outputs have the same scale. If all weights that share a scale are 0, the result
-        has the scale of the output itself, from ``out`` [n]. Scales are at least ``abs(bias) /
-        2**30``, so that the integer bias does not exceed 2**30.
+        - ``scaled`` [n, k] are the float weights. Each weight is already multiplied by the scale of
+          its input column.
+        - ``bias`` [n] is the float bias. A scale is at least ``abs(bias) / 2**30``, so that the
+          integer ``bias / scale`` does not exceed 2**30.
+        - ``out`` [n] are scales for outputs whose weights are all 0.
+
+        If the option ``per_channel`` is false, the weights of all outputs share a scale, except if
+        a bias needs a larger scale.
         """
         columns = scaled.T if self.options.per_channel else scaled.reshape(-1, 1)
         steps = best_steps(columns, self.operand_max, self.policy.clips)
@@ -292,10 +295,11 @@ class Steps:
         return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return calibration rows of a tensor [count, columns], divided by its columns' scales.
+        """Return sample rows of the tensor ``value``, in units of its columns' scales.
 
-        These are some of the rows that calibration has stored. The result is None if calibration
-        has stored no rows of the tensor.
+        The result is an array [count, columns] of real numbers. It has rows at equal intervals of
+        those that calibration has stored, approximately ``policy.samples`` rows if there are
+        enough. If calibration has stored no rows of the tensor, the result is None.
         """
         rows = self.calibration.rows.get(value.name)
         if rows is None:

@@ -34,11 +34,11 @@ class Sampling:
 
 
 def draw(logits: ArrayLike, sampling: Sampling, rng: np.random.Generator) -> int:
-    """Return the number of a token, drawn by nucleus sampling (Holtzman et al. 2020).
+    """Draw the next token by nucleus sampling (Holtzman et al. 2020); return its token number.
 
-    ``logits`` are the real scores of all tokens in the vocabulary, [n]. ``rng`` is the source of
-    random numbers. If ``sampling`` is greedy, the result is the token with the largest logit, and
-    ``rng`` is not used.
+    ``logits`` [n] are the scores of all n tokens in the vocabulary, as real numbers. ``sampling``
+    has the temperature and the probability of the nucleus. If the temperature is 0, the result is
+    the token with the largest logit. Otherwise ``rng`` generates the random number of the draw.
     """
     values = np.asarray(logits, np.float64)
     if sampling.greedy:

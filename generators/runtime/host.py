@@ -140,24 +140,23 @@ class Host(Executable):
         again: bool = False,
         bits: int = OPERAND_BITS,
     ) -> Run:
-        """Return the run (entry point and register values) of ``rows`` successive tokens.
+        """Return the run (entry point and register values) that processes successive tokens.
 
-        By default, the run has the longest input or, for a language model, one token. The first
-        token is at ``position``, which is 0 for an input of rows of numbers. ``tokens`` has the
-        token numbers. If ``tokens`` is empty, the result omits the registers that depend on token
-        numbers; a prediction of cycles does not need them.
+        - ``rows`` is the number of tokens. If it is 0, the run has the longest input or, for a
+          language model, one token.
+        - ``position`` is the position of the first token; it is 0 if the input is rows of numbers.
+        - ``tokens`` has the token numbers. If it is empty, the result omits the registers that
+          depend on token numbers; a prediction of cycles does not need them.
+        - ``source`` is the number of encoder tokens to which the tokens of an encoder-decoder
+          attend; 0 stands for the longest source.
+        - ``again``: if true and weights stay on the chip, the run uses the weights that an earlier
+          run loaded. Otherwise the run loads all weights that no setup program has loaded.
+        - ``bits`` (8, 4 or 2) is the number of upper bits that the run reads of nested weights
+          (stored as bit planes); for other weights it must be 8.
 
-        If ``again`` is true and weights stay on the chip, the run uses the weights that an earlier
-        run loaded. Otherwise, the run loads all weights, except those that a setup program (before
-        all runs) has put on the chip. ``bits`` (8, 4 or 2) is the number of upper bits that the run
-        reads of nested weights (stored as bit planes); for other weights it must be 8.
-
-        In an encoder-decoder, the tokens attend to ``source`` encoder tokens; 0 stands for the
-        longest source. If the model processes several texts at once, ``tokens`` has one token of
-        each text, at ``position``. The logits of the second text need a separate run, which
-        :meth:`steps` returns.
-
-        Raises :class:`InputError` if a position is beyond the longest text.
+        If the model processes two texts at once, the result is the first run that :meth:`steps`
+        returns, with both texts at ``position``. Raises :class:`InputError` if a position is beyond
+        the longest text.
         """
         if not self.reads_tokens:
             entry, rows = entry_at(ENCODE, bits), rows or self.places
@@ -172,13 +171,16 @@ class Host(Executable):
     def steps(
         self, positions: Sequence[int], tokens: Sequence[int] = (), *, bits: int = OPERAND_BITS
     ) -> list[Run]:
-        """Return the runs that process one token of each text.
+        """Return a list of runs (entry points and register values) for one token of each text.
 
-        For text i, ``positions[i]`` is the token's position and ``tokens[i]`` the token number. The
-        first run processes the tokens of all texts. If there are two texts, a second run computes
-        the logits of the second text. ``bits`` (8, 4 or 2) is the number of upper bits that the
-        runs read of nested weights (stored as bit planes); for other weights it must be 8. Raises
-        :class:`InputError` if a position is beyond the longest text.
+        The model processes one text, or two texts at once. The first run processes the token of
+        each text, and computes the logits of the first text. If there are two texts, a second run
+        computes the logits of the second text. For text i, ``positions[i]`` is the token's position
+        and ``tokens[i]`` the token number.
+
+        ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
+        (stored as bit planes); for other weights it must be 8. Raises :class:`InputError` if a
+        position is beyond the longest text.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         whole = {
@@ -261,10 +263,11 @@ class Host(Executable):
         return [self.run(bits=bits)]
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted cycles of all runs that :meth:`longest` returns for ``bits``.
+        """Return the predicted number of cycles of the longest runs, those of :meth:`longest`.
 
-        External memory returns the first word ``latency`` cycles after a request, then one every
-        ``interval`` cycles.
+        ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
+        (stored as bit planes); for other weights it must be 8. External memory returns the first
+        word ``latency`` cycles after a request, then one word every ``interval`` cycles.
         """
         return self.cycles(self.longest(bits), latency, interval)
 
@@ -295,7 +298,9 @@ class Host(Executable):
     def length(self, rows: int | None = None) -> int:
         """Return the number of tokens that a run processes for an input of ``rows`` rows.
 
-        By default, ``rows`` is the largest number that the program accepts.
+        Each row of the input is a token. If the program adds a class token to the input, the result
+        is ``rows + 1``. For a batch, ``rows`` is the number of rows of all inputs, and the result
+        is the number of tokens of one input. If ``rows`` is None, inputs have the largest size.
         """
         return self.places - (0 if rows is None else self.input.rows - rows)
 
@@ -330,9 +335,10 @@ class Host(Executable):
         return Request(((self.input_addr, integers.tobytes()), *other.writes), other.registers)
 
     def request_at(self, rows: int) -> Request:
-        """Return the request for an input of ``rows`` rows, without the input itself.
+        """Return the result of :meth:`request` for ``rows`` rows, but without the input itself.
 
-        The result has the register values and the other memory contents that the host writes.
+        The result has the register values, and the memory contents that depend on the number of
+        rows, such as constants of an average over all rows.
         """
         run = self.run(rows=self.length(rows))
         return Request(self.writes[rows], dict(run.registers))

@@ -55,8 +55,8 @@ def search_formats(
     None, nothing is searched, ``options`` are returned unchanged, and the summary is empty.
 
     The option ``balance`` is the degree to which the columns of a tensor have different scales. If
-    it is None and formats are searched, the returned options have its default for encoders or
-    decoders.
+    it is None and formats are searched, it is 0.7 in the returned options of a digits model, and
+    0.5 in those of a language model.
 
     ``source`` is the loaded language model, or None for the digits model ``name``. ``show``
     displays the progress of the search. Raises :class:`InputError` if the model is neither a digits

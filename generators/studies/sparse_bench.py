@@ -33,12 +33,14 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run a sparse linear layer with and without sparse coding; return a dictionary.
+    """Run a random sparse linear layer twice; return a dictionary of measurements.
 
-    The dictionary has the measurements of two runs by name. In the first run, the compiler chooses
-    the coding of the weights. In the second run, the weights are always dense; names of its
-    measurements begin with ``dense_``. The weights are in the scratchpad before a run. In the run,
-    the machine loads the input rows from external memory, and stores the result there.
+    The layer multiplies inputs [m, k] by weights [k, n]; the fraction ``sparsity`` of the weights
+    is 0. In the first run, the compiler chooses sparse or dense coding of the weights. In the
+    second run, the coding is dense. The weights are in the scratchpad before a run. In the run, the
+    machine loads the input rows from external memory, and stores the result there.
+
+    Keys for results of the second run begin with ``dense_``. The keys include:
 
     - ``chosen``: the compiler's choice in the first run, "sparse" or "dense";
     - ``cycles``, ``dense_cycles``: numbers of cycles in which the matrix engine works (counter
@@ -47,8 +49,9 @@ def bench_sparse(
     - ``predicted_cycles``, ``dense_predicted_cycles``: predictions of these lengths;
     - ``skipped``: number of zeros that the zero-skip unit (for sparse weights) skipped in the first
       run;
-    - ``bytes``, ``dense_bytes``: sizes of the weights in sparse and in dense coding;
-    - ``bits_per_weight``: size of the sparse weights divided by the number of nonzero weights;
+    - ``bytes``, ``dense_bytes``: numbers of bytes of the weights in sparse and in dense coding;
+    - ``bits_per_weight``: number of bits of the weights in sparse coding, divided by the number of
+      nonzero weights;
     - ``ideal_cycles``: number of products with nonzero weights, divided by the lanes of the
       zero-skip unit, rounded up;
     - ``array_from_rows``: smallest number of input rows for which the compiler chooses dense

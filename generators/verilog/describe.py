@@ -87,10 +87,16 @@ def groups(component: wiring.Component) -> dict[str, str]:
 
 
 def ports(component: wiring.Component) -> list[dict[str, Any]]:
-    """Return a list with a dictionary for each port that has at least one bit.
+    """Return descriptions of a component's ports: a dictionary for each port.
 
-    The dictionary has ``name``, ``direction``, ``width``, ``signed``, ``meaning`` and, if the port
-    has a layout, ``fields``: a list of the layout's bit fields.
+    A port without bits is omitted. A dictionary has these keys:
+
+    - ``name``: the name of the port in Verilog;
+    - ``direction``: "input" or "output";
+    - ``width``: the number of bits;
+    - ``signed``: true if the bits are a signed number;
+    - ``meaning``: a description, from :func:`meanings`;
+    - ``fields``: a list of the port's bit fields, if the port has a layout.
     """
     texts = meanings(component)
     result = []

@@ -120,11 +120,11 @@ class ModuleText:
         return self._under(comment, "\n".join(lines))
 
     def like(self, comment: str, header: str) -> str:
-        """Return the module's Verilog with the comments of another version of the module.
+        """Return the module's Verilog with ``comment`` before it, and a port list like ``header``.
 
-        ``comment`` is the comment before the module, and ``header`` the other version's port list
-        with comments. Both versions have ports with the same names; the result has the widths of
-        this module.
+        ``header`` is a Verilog port list with comments. Its ports must have the names of this
+        module's ports. The result's port list has the order and the comments of ``header``, but the
+        declarations (direction, type and width) of this module's ports.
         """
 
         def port(line: re.Match[str]) -> str:
