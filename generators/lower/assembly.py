@@ -242,13 +242,15 @@ def fastest(
 
 
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
-    """Raise :class:`FitError` if a model's programs have more words than the program memory.
+    """Raise :class:`FitError` if a model's programs are longer than the program memory.
 
-    ``words`` is the number of words of all programs. The error proposes a larger program memory, or
-    a scratchpad of at least ``tensor_bytes`` bytes, in which larger and so fewer loads have room.
+    ``words`` is the total length of the programs (words). The error proposes a larger program
+    memory. As an alternative, it proposes a scratchpad of at least ``tensor_bytes`` bytes: loads
+    can be larger there, so that a program needs fewer loads.
 
-    If ``least`` is true, ``words`` is only a lower bound: the SET instructions of loops are not
-    counted. Then the error's ``hopeless`` is true, because smaller loads need even more words.
+    If ``least`` is true, ``words`` is only a lower bound, which omits the SET instructions of
+    loops. Then the error's ``hopeless`` is true: smaller loads cannot help, because they make a
+    program longer.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -261,9 +263,9 @@ def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes
 
 
 def fewest_words(programs: Mapping[str, Routine]) -> int:
-    """Return a lower bound of the total number of words of several programs.
+    """Return a lower bound of the total length (words) of several programs.
 
-    The SET instructions of loops are not counted.
+    The bound omits the SET instructions of loops.
     """
     return sum(least_words(routine.nodes) for routine in programs.values())
 
@@ -285,10 +287,10 @@ def check_programs(
 ) -> None:
     """Check that a model fits program memory and weight slots, and extend lifetimes of buffers.
 
-    Raises :class:`FitError` if ``least``, a lower bound of the programs' words, exceeds the program
-    memory. The error proposes a larger program memory, or a scratchpad of at least ``tensor_bytes``
-    bytes. A :class:`FitError` is also raised if the model needs more weight slots (array storage
-    for one weight tile each) than the machine has.
+    ``least`` is a lower bound of the programs' total length (words). If it exceeds the program
+    memory, :class:`FitError` is raised. The error proposes a larger program memory, or a scratchpad
+    of at least ``tensor_bytes`` bytes. :class:`FitError` is also raised if the model needs more
+    weight slots (array storage for one weight tile each) than the machine has.
 
     ``used`` has the lifetime of each buffer. The buffers with the names ``lasting`` keep their
     contents from run to run, so the function changes their lifetime in ``used`` to the whole

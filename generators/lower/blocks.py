@@ -1,13 +1,15 @@
 """Division of tensors into blocks, each a buffer that fits one scratchpad bank.
 
-A scratchpad access must stay inside one bank (``celosia.sim.admission``), so each operand of an
-instruction is inside one block. A tensor is cut into blocks of whole rows if an instruction, such
-as a norm, needs whole rows of it. Tensors that are loaded or stored as a whole are cut in the same
-way. Any other tensor is cut into blocks of columns.
+An instruction can access only one bank for each operand (``celosia.sim.admission``), so an operand
+must be inside one block. There are two kinds of division:
 
-If an attention reads or writes the tensor, the width of a block of columns is a multiple of a
-head's columns. If a product reads or writes it, the width is a multiple of a tile's columns, unless
-such blocks are too large.
+- Blocks of whole rows are used if an instruction, such as a norm, needs whole rows of the tensor,
+  or if the tensor is loaded or stored as a whole.
+- Blocks of columns are used for all other tensors.
+
+If an attention reads or writes a tensor, each block of columns contains whole heads. If a product
+reads or writes it, each block also contains the columns of whole weight tiles. However, a block has
+a maximum size (bytes). If it has no room for whole heads and tiles, it may end inside a tile.
 """
 
 import itertools
@@ -114,7 +116,7 @@ class Blocks:
         return self.rows * self.columns * self.size
 
     def stride(self, column: int) -> int:
-        """Return the row stride (bytes) of the block that contains a column."""
+        """Return the row stride (bytes) of the block that contains column ``column``."""
         first = column // self.column_step * self.column_step
         return min(self.column_step, self.columns - first) * self.size
 
@@ -124,9 +126,11 @@ class Blocks:
         return self.column_step < self.columns
 
     def place(self, row: int, column: int) -> Ref:
-        """Return the scratchpad location of the element in row ``row`` and column ``column``.
+        """Return the scratchpad location of one element of the tensor.
 
-        The location is the buffer of the element's block, and a byte offset in this buffer.
+        ``row`` and ``column`` are the element's indices in the whole tensor. Each block of the
+        tensor is stored in a buffer. The result has the name of the buffer that stores the element,
+        and the element's byte offset in this buffer.
         """
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)
@@ -179,12 +183,15 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 
 
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
-    """Return a tensor's division into blocks of columns of at most ``most`` bytes.
+    """Return the division of a tensor into blocks of columns, each of at most ``most`` bytes.
 
-    A tensor of at most ``most`` bytes is one block. A larger tensor is cut into the fewest equal
-    blocks. The width of a block is a multiple of a unit (a number of columns). ``units`` are the
-    possible units, in order of preference: the first one whose columns have at most ``most`` bytes
-    is used. If no unit is so small, each block is as wide as the last unit.
+    A tensor of at most ``most`` bytes is one block. A larger tensor is cut into as few blocks as
+    possible. All blocks have the same width, except that the last one may be narrower.
+
+    The width is a multiple of a number of columns, such as the columns of a head. ``units`` are the
+    possible numbers, the preferred one first. The function uses the first number with which a block
+    can have at most ``most`` bytes. If there is none, the width is the last number, and a block has
+    more than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:

@@ -1,6 +1,8 @@
 """Instructions that store an attention's keys and values in the KV cache, and read them.
 
-The cache is in weight slots, in the scratchpad or in external memory.
+The KV cache is in the scratchpad, in external memory, or in weight slots. A weight slot is storage
+in the array for one weight tile. The array multiplies by keys and values in weight slots without
+loading them.
 """
 
 from collections.abc import Iterator
@@ -46,17 +48,17 @@ class Cached:
     def recall(self) -> None:
         """Add instructions that load the attention's keys and values into the scratchpad.
 
-        Nothing is added if external memory does not hold the keys and values.
+        Nothing is added if the KV cache is not in external memory.
         """
         for name, addr in self.kept.outside.items():
             stride = self.plan.cache_strides[name]
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Add instructions that store the new tokens' inputs of an attention in the cache.
+        """Add instructions that store an attention's input row of each new token in the cache.
 
-        The inputs are the rows from which keys and values are computed. The cache holds them
-        instead of keys and values, and each run computes the keys and values of all tokens again.
+        A token's keys and values are computed from its input row. The method is for a cache that
+        stores only input rows: each run computes the keys and values of all tokens from these rows.
         """
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
@@ -68,8 +70,8 @@ class Cached:
     def keep(self) -> None:
         """Add instructions that copy the new tokens' keys and values to external memory.
 
-        Nothing is added if the cache is not in external memory. If the cache holds inputs of the
-        attention instead of keys and values, the new tokens' inputs are copied.
+        Nothing is added if the KV cache is not in external memory. If the cache stores an
+        attention's input rows instead of keys and values, the new tokens' input rows are copied.
         """
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
@@ -93,14 +95,18 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the scratchpad view to which keys, values or inputs of an attention are written.
+        """Return the scratchpad view to which a run writes its tokens' keys, values or input rows.
 
-        A view is an address and a row stride (bytes). ``name`` is ``keys``, ``values`` or
-        ``inputs`` (the rows from which keys and values are computed).
+        A view is an address and a row stride (bytes). ``name`` selects the data: ``keys``,
+        ``values`` or ``inputs`` (the input rows from which keys and values are computed). The first
+        of these cases that applies is used:
 
-        Usually the view begins at the row in the cache of the first token that the run adds. Keys
-        and values are written to a separate buffer in two cases: if they are then appended to
-        weight slots, or if each run computes them from cached inputs.
+        - Keys and values are written to a separate buffer if they are copied to weight slots later,
+          or if each run computes them from stored input rows.
+        - Keys and values of an encoder-decoder's source text are written to the attention's cache,
+          from its first row on.
+        - In all other cases, the data are written to the cache, from the row of the run's first
+          token on.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -112,15 +118,16 @@ class Cached:
         return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
     def rows(self, name: str) -> View:
-        """Return the scratchpad view of an attention's keys, values or inputs of all tokens.
+        """Return the scratchpad view of an attention's keys, values or input rows of all tokens.
 
-        A view is an address and a row stride (bytes), with one row for each token. ``name`` is
-        ``keys``, ``values`` or ``inputs`` (the rows from which keys and values are computed).
+        A view is an address and a row stride (bytes), with one row for each token. ``name`` selects
+        the data: ``keys``, ``values`` or ``inputs`` (the input rows from which keys and values are
+        computed).
 
         Usually the attention of each layer has separate rows. If the cache is in external memory,
         the attentions of all layers use the same rows, into which each layer's data are loaded. If
-        each run computes keys and values from cached inputs, all layers use the same rows for keys
-        and values.
+        each run computes keys and values from stored input rows, all layers use the same rows for
+        keys and values.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])

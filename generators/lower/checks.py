@@ -23,9 +23,16 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 def check_encoder(quantized: QuantizedModel, config: Config) -> None:
     """Raise an error if a configuration cannot run an encoder, whichever tiling is chosen.
 
-    For example, the function checks that the configuration has the units that the encoder needs. It
-    also checks the longest sum of products, and the longest row of a norm or softmax. The error is
-    :class:`FitError` if other configuration fields may help, and :class:`InputError` if not.
+    :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
+
+    - The configuration lacks a unit that the encoder needs.
+    - The longest sum of products, or the longest row of a norm or softmax, exceeds a limit.
+    - The size of a row (bytes) is not a multiple of the scratchpad's alignment.
+    - The configuration has a memory for the factors of deferred norms and softmaxes
+      (``row_factors``), but some norms or softmaxes of the encoder are not deferred.
+
+    :class:`InputError` is raised if the configuration supports only decoders with all weights on
+    chip.
     """
     _check_graphs([quantized], config, quantized.description.sequence)
     check_factors(quantized, config, 0)
@@ -33,18 +40,22 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
-    """Raise an error if a configuration cannot run a decoder with a cache of keys and values.
+    """Raise an error if a configuration cannot run a decoder with a KV cache.
 
-    These conditions are checked:
+    ``cache`` describes the cache, and ``rows`` is the largest number of tokens in a run.
+    :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
 
-    - The configuration has the decoder's units, 8-bit operands, and the formats of keys and values.
-    - Its limits allow the longest sum of products, and the longest row of a norm or softmax.
-    - The bytes of a row are a multiple of the scratchpad's alignment.
-    - The decoder allows the kind of ``cache`` and its number of tokens.
-    - ``rows``, the largest number of tokens in a run, is in the supported range.
+    - The configuration lacks a unit that the decoder needs.
+    - The longest sum of products, or the longest row of a norm or softmax, exceeds a limit.
+    - The size of a row (bytes) is not a multiple of the scratchpad's alignment.
 
-    The error is :class:`FitError` if other configuration fields may help, and :class:`InputError`
-    if not.
+    :class:`InputError` is raised in these cases:
+
+    - ``rows`` is not from 1 to :data:`MOST_ROWS`.
+    - The cache has more tokens than the decoder has positions.
+    - The operands of the array do not have 8 bits.
+    - The decoder does not support a cache of attention inputs, but ``cache.recompute`` is true.
+    - The weight slots do not support the decoder's format of keys and values.
     """
     model = decoder.description
     if not 1 <= rows <= MOST_ROWS:
@@ -146,10 +157,10 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 def value_block(model: TextDescription, config: Config) -> int:
     """Return the number of columns of an attention's values that share one exponent.
 
-    The values have fewer than 8 bits. A row of a weight slot (array storage for one weight tile)
-    has one exponent, and stores two values in each byte. The two values are of two heads, or of two
-    parts of a head as wide as the array. So the number is ``2 * min(cols, head_dim)``: the array
-    has ``cols`` columns, and a head has ``head_dim`` columns.
+    The function is for values of fewer than 8 bits in weight slots (array storage for one weight
+    tile). A slot contains two tiles of values, because a byte stores two values. Each slot row has
+    one exponent for both tiles. A tile has ``cols`` columns, the width of the array, but at most
+    the ``head_dim`` columns of one head. The result is the number of columns of two tiles.
     """
     return 2 * min(config.array.cols, model.head_dim)
 

@@ -53,18 +53,23 @@ class Choices:
 
     @property
     def coded(self) -> bool:
-        """True if a matrix may be stored in sparse form, for the zero-skip unit, if that is faster.
+        """True if weights may be stored as sparse matrices for the zero-skip unit.
 
-        If false, all matrices are stored in dense form.
+        If true, the compiler stores a matrix in sparse form only if this makes its product faster.
+        If false, it stores all matrices in dense form.
         """
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether loads and blocks are at most as large as with the choices ``other``.
+        """Return whether the sizes of loads and of tensor blocks are at most those of ``other``.
 
-        The compared sizes are ``blob_bytes`` (of one load) and ``block_bytes`` (of one block of a
-        tensor). The result is False if the choices differ in ``loop_layers``, ``loop_heads``,
-        ``loop_parts`` or ``compact``.
+        The function compares ``blob_bytes``, the size of one load of weights, and ``block_bytes``,
+        the size of one block (a part of a tensor with a separate buffer). The result is True if
+        neither is larger than in ``other``.
+
+        Sizes are compared only between programs with the same loops (:attr:`loop_layers`,
+        :attr:`loop_heads`, :attr:`loop_parts`) and the same rule for tiles of zeros
+        (:attr:`compact`). If these differ, the result is False.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
@@ -104,5 +109,5 @@ class Way:
     """True if the way's refusal is a reason to give."""
 
     def is_smaller(self, other: "Way") -> bool:
-        """Return whether a run processes at most as many prompt tokens as with ``other``."""
+        """Return whether ``rows``, the most tokens in a prompt chunk, is at most ``other.rows``."""
         return self.rows <= other.rows

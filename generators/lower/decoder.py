@@ -44,17 +44,17 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Add instructions that bring the cosines and sines of a run's tokens to the scratchpad.
+        """Add instructions that provide the cosines and sines for the positions of a run's tokens.
 
-        With rotary positions, queries and keys are rotated by these numbers. A table has a row of
-        them for each position.
+        With rotary positions, layers rotate queries and keys by angles that depend on the token's
+        position. A table has a row of cosines and sines for each position.
 
-        - If the table is in external memory, the rows of the run's tokens are loaded before the
-          first layer. So all layers have the same instructions, and can be iterations of a loop.
-        - If the table is in the scratchpad, and a run has several texts, the rows of their tokens
-          are copied to adjacent rows.
-        - If some layers do not rotate, each rotating layer gets a separate copy of the rows.
-        - In all other cases, the layers read the table, and nothing is added.
+        - If the table is in external memory, the needed rows are loaded into the scratchpad.
+        - If the table is in the scratchpad, the needed rows are copied to a separate buffer.
+          However, copies are made only if a run has several texts, or if some layers do not rotate.
+          Otherwise nothing is added, and the layers read the table.
+
+        If some layers do not rotate, each layer that rotates gets a separate copy of the rows.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -66,16 +66,16 @@ class Layers(Instructions):
     ) -> None:
         """Add the instruction that looks up a token's embedding.
 
-        The content of register number ``word`` is the byte offset of the token's row in the
-        vocabulary's table. The embedding is written to row ``row`` of the tensor that begins at
-        address ``first``.
+        The embedding is a row of the vocabulary's table. It is written to row ``row`` of a tensor
+        in the scratchpad, whose address is ``first``. ``word`` is the number of a register. The
+        host writes the byte offset of the embedding in the table to this register before a run.
 
-        If the model has learned positions, the instruction also adds the row of the token's
-        position to the embedding. The content of register number ``place`` is the byte offset of a
-        row in the table of positions, usually that of the run's first token. The token's row is
-        ``behind`` rows below this row.
+        If the model has learned positions, the instruction writes the sum of the embedding and a
+        row of the position table. The register with the number ``place`` contains the byte offset
+        of a row in the position table, usually that of the run's first token. The row used is
+        ``behind`` rows after it.
 
-        If the tables do not stay in the scratchpad, the method first adds loads of the two rows.
+        If the tables are in external memory, the method first adds loads of the two rows.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name

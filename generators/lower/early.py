@@ -88,8 +88,9 @@ def check_units(
 ) -> None:
     """Raise :class:`InputError` if a configuration lacks a unit that a large model needs.
 
-    A model is large if it has at least :data:`MANY` weights; the compiler checks smaller models.
-    The error names the configuration fields to set.
+    A large model has at least :data:`MANY` weights. Its calibration takes long, so this check
+    precedes it. For a smaller model, the function does nothing: the compiler checks the units after
+    calibration. The error names the configuration fields to set.
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)
@@ -99,8 +100,9 @@ def check_rows(model: ModelDescription, config: Config) -> None:
     """Raise :class:`InputError` if a large encoder attends to more tokens than a machine allows.
 
     The configuration limits the number of scores in a row (``max_row``) and of products in a sum
-    (``max_k``). The error names the configuration fields to set, or the most tokens that fit.
-    Encoders with fewer than :data:`MANY` scores are not checked here but by the compiler.
+    (``max_k``). The error names the configuration fields to set, or the most tokens that fit. The
+    function does nothing for an encoder with fewer than :data:`MANY` scores, which the compiler
+    checks.
     """
     if model.layers * model.heads * model.sequence**2 < MANY:
         return
@@ -136,19 +138,19 @@ def check_layers(
 ) -> None:
     """Raise :class:`InputError` if a large model does not fit a configuration.
 
-    The check precedes the calibration of the whole model, which takes long. The compiler, not this
-    function, checks models with fewer than :data:`MANY` weights or with at most :data:`LAYERS`
-    layers.
+    The check precedes the calibration of the whole model, which takes long. The function does
+    nothing for a model with fewer than :data:`MANY` weights or at most :data:`LAYERS` layers, which
+    the compiler checks after calibration.
 
-    First, ``quantize`` returns the quantized graph of the model's first :data:`LAYERS` layers. If
-    all layers of the model are alike, the last layer of this graph is repeated until the graph has
-    all layers. Then ``compile`` compiles the graph, and raises :class:`FitError` if it does not
-    fit. If only the first layers do not fit, the whole model does not fit either, because it has a
-    longer program and needs more memory.
-
-    The error names configuration changes with which the graph fits. The function finds these
-    changes by compiling the graph for larger configurations. It calls ``progress`` with the number
-    of started compilations and the largest possible number.
+    - ``quantize`` returns the quantized graph of the model's first :data:`LAYERS` layers. If all
+      layers of the model are alike, the function repeats the graph's last layer, so that the graph
+      has all layers. Otherwise only the first layers are checked: if these do not fit, the whole
+      model, which is larger, does not fit either.
+    - ``compile`` compiles the graph, and raises :class:`FitError` if it does not fit. Then the
+      function also compiles the graph for larger configurations. The error names the configuration
+      changes with which the graph fits.
+    - ``progress`` is called with the number of started compilations and the largest possible
+      number.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

@@ -83,12 +83,15 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs, and the runs by whose cycles the compiler compares candidates.
+    """Return an encoder's programs as an :class:`Assembly`, which can predict their cycles.
 
-    The compiler searches for the tiling with the fastest programs, and ``placed`` is one candidate.
-    A run is one execution of a program, for example with the longest input. If ``layers`` is given,
-    the programs have only the first ``layers`` layers. In this case, programs that read only some
-    bit planes of nested weights (8-bit weights stored as bit planes) are omitted.
+    ``placed`` has the instructions, and the buffers' addresses. The assembly also lists the runs
+    whose cycles are predicted. A run is one execution of a program, for example with the longest
+    input. The compiler compares programs by these cycles.
+
+    If ``layers`` is given, the programs have only the first ``layers`` layers. In this case,
+    programs that read only some bit planes of nested weights (8-bit weights stored as bit planes)
+    are omitted.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

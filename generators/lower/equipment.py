@@ -37,12 +37,12 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def paired(config: Config, decoder: Decoder) -> Config:
-    """Return a configuration whose weight slots store two elements of keys or values in a byte.
+    """Return ``config``, if necessary with weight slots that store two elements in a byte.
 
-    A weight slot is storage in the array for one weight tile. The configuration is returned
-    unchanged if ``config.packed_cache`` is true, because its slots then store two elements in a
-    byte already. It is also returned unchanged if keys and values have 8 bits, or are not in weight
-    slots.
+    A weight slot is storage in the array for one weight tile. The elements are keys or values with
+    fewer than 8 bits. If ``decoder`` stores such keys or values in weight slots, the result is
+    ``config`` with the field ``packed_cache`` true, and with the fields for their number format. If
+    ``packed_cache`` is true already, or for any other decoder, the result is ``config`` unchanged.
     """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:

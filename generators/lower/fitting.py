@@ -38,13 +38,13 @@ class Stage(IntEnum):
 class FitError(InputError):
     """A model does not fit a memory or a unit of the configuration.
 
-    The ``remedies`` are alternatives: dictionaries from names of configuration fields to the
-    smallest values that may suffice. ``excess`` is the total size that the model needs in the
-    memory that is too small. The unit is bytes for the scratchpad and external memory, words for
-    the program memory, and slots for weight slots (array storage for one weight tile each).
-
-    ``hopeless`` is true if the model cannot fit with smaller loads, or with loads at other points
-    of the program: the tensors alone exceed the scratchpad, or the program is too long.
+    - ``remedies`` are alternative changes of the configuration. Each is a dictionary from field
+      names to the smallest values that may suffice.
+    - ``excess`` is the size of the memory that the model needs, not only the missing size. The unit
+      is bytes for the scratchpad and external memory, words for the program memory, and slots for
+      weight slots (array storage for one weight tile each). In all other cases ``excess`` is 0.
+    - ``hopeless`` is true if smaller or later loads cannot help: the tensors alone exceed the
+      scratchpad, or the program is too long.
     """
 
     def __init__(
@@ -87,29 +87,31 @@ def again(config: Config, *compiles: Callable[[Config], object]) -> Iterator[Non
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return a remedy that enlarges one field, as a dictionary {field: new value}.
+    """Return a larger value for a configuration field, as a dictionary {field name: new value}.
 
-    The new value is the smallest power of two that exceeds the old value and is at least ``least``.
+    ``field`` is the name of the field in ``config``. The new value is the smallest power of two
+    that is larger than the field's value in ``config``, and at least ``least``.
     """
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
-    """Return a clause for a message: the configuration changes with which the model compiles.
+    """Return a clause for an error message: configuration changes with which a model compiles.
 
-    ``error`` has remedies (changes that may help), and the failed :class:`Attempt`: a
-    configuration, and one or more functions that compile the model for another configuration. The
-    first of these functions compiles for larger configurations, in rounds:
+    ``error`` is raised by a compilation with a configuration that is too small. Its ``remedies``
+    are changes that may help. Its ``attempt`` has this configuration, and functions that compile
+    the model for other configurations. The changes are tried in rounds, at first with the first of
+    these functions:
 
-    - The first round tries each remedy of ``error``.
-    - If a change fails with an error, the next round tries the change together with each remedy of
-      that error.
-    - The search ends after the first round with a success. The clause names all successful changes
-      of this round, without fields that are not needed.
+    - The first round compiles the model with each of the ``remedies``.
+    - If a compilation raises another :class:`FitError`, the next round tries the same change
+      together with each remedy of the new error.
+    - After the first round with a success, the search ends. The clause names all successful changes
+      of this round. If a change is also successful without one of its fields, the field is omitted.
 
-    If no change succeeds, the search is repeated with the next function. If no function succeeds,
-    the clause states the number of configurations tried. ``progress`` is called with the number of
-    started tries and the largest possible number of tries.
+    If no change is successful, the search is repeated with the next function. If no function is
+    successful, the clause states the number of configurations tried. ``progress`` is called with
+    the number of started compilations and the largest possible number.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

@@ -133,8 +133,9 @@ class Heads:
         """Return the DRAIN instruction that requantizes scores and writes them to the scratchpad.
 
         It is used if the softmax does not read the scores directly from the accumulators. ``step``
-        has the query rows. ``columns`` (first, count) are the keys whose scores are requantized,
-        and ``sums`` is the view (address and stride) of the scores in the accumulators.
+        are the query rows, each with a row of scores. ``columns`` (first, count) are the columns of
+        scores, one for each key. ``sums`` is the view (address and stride) of the scores in the
+        accumulators.
         """
         head = next(start for start, count in self.runs if step[0].head < start + count)
         work = self._work(
@@ -145,9 +146,9 @@ class Heads:
     def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        ``step`` has the query rows; each has a row of scores, one for each key. ``sums`` is the
-        view (address and stride) of the scores in the accumulators. If it is None, the instruction
-        reads the scores from the scratchpad. ``flags`` are further instruction flags.
+        ``step`` are the query rows, each with a row of scores: one score for each key. ``sums`` is
+        the view (address and stride) of the scores in the accumulators. If it is None, the
+        instruction reads the scores from the scratchpad. ``flags`` are further instruction flags.
         """
         op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
         span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
@@ -170,10 +171,13 @@ class Heads:
     def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
         """Yield the instructions that compute the contexts of the query rows ``step``.
 
-        A context is the sum of values weighted by probabilities. The query rows may be of several
-        heads. Heads are computed together under three conditions: their sums fit the accumulators,
-        each head has whole tile columns (as wide as the array), and their results are in one block.
-        The result's tensor may be stored in several blocks of columns.
+        A context is the sum of values weighted by probabilities. ``step`` are query rows of one or
+        more heads. Successive heads are computed together if all of these conditions are true, and
+        otherwise one after another:
+
+        - The accumulators have room for their sums.
+        - The number of a head's columns is a multiple of the array's columns.
+        - One block stores their results. (The result tensor may be divided into blocks of columns.)
         """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
@@ -190,11 +194,12 @@ class Heads:
             step = step[len(own) :]
 
     def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Divide the columns of a head's contexts into parts for which the accumulators have room.
+        """Divide a head's columns into parts, and allocate accumulator rows for each part.
 
-        A context is the sum of values weighted by probabilities, and ``step`` has the query rows
-        that are computed together. Yields a pair for each part: the first of the accumulator rows
-        allocated for the part, and the part's columns (first, count).
+        The columns are those of a context: a sum of values weighted by probabilities. ``step`` are
+        the query rows that are computed together. There are several parts if the accumulators have
+        no room for all columns. The method yields (accumulator row, columns) for each part: the
+        first allocated row, and the part's columns (first, count).
         """
         total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
@@ -203,13 +208,15 @@ class Heads:
             yield self.rules.acc(f"context{first.place}.{first.at}", rows), columns
 
     def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the MATMUL instructions that multiply probabilities by some columns of values.
+        """Yield the MATMUL instructions that multiply probabilities by values.
 
-        ``step`` has the query rows of one or more heads, and ``columns`` (first, count) are columns
-        of each head. The sums begin at accumulator row ``acc``. If one DRAIN writes several heads
-        side by side, the order of the sums is head by head, with one tile column (columns as wide
-        as the array) after another. Otherwise the order is tile column by tile column, with one
-        head after another.
+        The products are computed for the query rows ``step``, which belong to one or more heads.
+        ``columns`` (first, count) is the range of value columns, the same for each head. The sums
+        are written to the accumulator rows from ``acc`` on. Their order is one of these:
+
+        - [head, tile column, query row] if one DRAIN writes several heads side by side. A tile
+          column is as wide as the array.
+        - [tile column, head, query row] otherwise.
         """
         total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
         for rows in step:
@@ -218,11 +225,12 @@ class Heads:
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
     def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the DRAIN instructions that requantize contexts and write the result.
+        """Yield the DRAIN instructions that requantize contexts and write them to a tensor.
 
-        A context is the sum of values weighted by probabilities. ``step`` has the query rows of one
-        or more heads, and ``columns`` (first, count) are the requantized columns of each head. The
-        sums begin at accumulator row ``acc``.
+        A context is the sum of values weighted by probabilities. The tensor is the attention's
+        result. ``step`` are the query rows, of one or more heads. ``columns`` (first, count) is the
+        range of columns to requantize, the same for each head. ``acc`` is the first accumulator row
+        of the contexts.
         """
         total, first = sum(rows.total for rows in step), step[0]
         if self.layout.beside:
@@ -381,5 +389,9 @@ class Heads:
 
 
 def ordered(rows: Sequence[Rows]) -> Step:
-    """Return the :class:`Step` that computes the scores of all ``rows``, and then one softmax."""
+    """Return the :class:`Step` that computes probabilities of the query rows ``rows``.
+
+    The step has the products of queries and keys for each element of ``rows``, and then one softmax
+    of all their scores.
+    """
     return Step([*rows, Softmax(rows)], sum(each.total for each in rows))

@@ -138,17 +138,20 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return the instruction (DRAIN or MAP) that requantizes the numbers at ``source``.
+        """Return the instruction that requantizes the numbers at ``source``.
 
-        If ``opcode`` is DRAIN, the source is sums in the accumulators. If it is MAP, the source is
-        rows in the scratchpad. The result has the data type and zero point of ``tensor``. If
-        ``tensor`` is None, ``flags`` select the data type, and the zero point is 0.
-
-        If ``residual`` is true, the result is added to the old content of the rows at ``target``.
-        Otherwise ``beside`` may be the view of a second input: rows to add, rotations or
-        multipliers. ``flags`` select the meaning of ``table``: the slot of an activation table, the
-        number of a head's columns that are rotated, the zero point of the multipliers, or the first
-        column of an argmax.
+        - ``opcode`` is DRAIN if the source is sums in the accumulators, and MAP if it is rows in
+          the scratchpad.
+        - ``flags`` are names of instruction flags.
+        - ``tensor`` determines the data type and zero point of the result. If it is None, ``flags``
+          determine the data type, and the zero point is 0.
+        - If ``residual`` is true, the instruction writes the sum of its result and the old content
+          of the rows at ``target``. Then ``beside`` has no effect.
+        - ``beside`` is the view of a second input. It is needed with the flag ``add`` (rows to sum
+          with the result), ``rotate`` (cosines and sines) or ``times`` (multipliers).
+        - ``table`` depends on the flags. With ``rotate``, it is the number of a head's columns.
+          With ``times``, it is the zero point of the multipliers. With ``argmax``, it is the index
+          of the first column. Otherwise it is the table slot of an activation function.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:

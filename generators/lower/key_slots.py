@@ -39,15 +39,16 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return a list of the first column of each head's queries, in a row with all heads' queries.
+    """Return the column at which each head's queries begin, in a row with all heads' queries.
 
-    The list ends with one more number: the number of columns of the row. A weight slot (array
-    storage for one weight tile) contains the keys of ``key_heads`` heads, one head below the other.
-    A slot multiplies a query by the keys of all these heads. So zeros precede a head's queries in
-    the row: one zero for each slot row above the head's keys.
+    The list has one more element: the number of columns of the row. A weight slot (array storage
+    for one weight tile) contains the keys of ``key_heads`` heads, one head's keys below another's.
+    A slot multiplies a row by the keys of all these heads. So zeros precede a head's queries, and
+    are multiplied by the keys above this head's keys.
 
-    If ``spaced`` is true, all heads have ``key_heads * key_dim`` columns, and the queries are the
-    last ``key_dim`` of these. Otherwise a head has its zeros and ``key_dim`` columns of queries.
+    - If ``spaced`` is false, the number of zeros is the number of slot rows above the head's keys.
+    - If ``spaced`` is true, the number of zeros is ``(key_heads - 1) * key_dim`` for each head.
+      Here ``key_dim`` is the number of columns of a head's queries.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -61,13 +62,16 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns that contain queries, or an empty list if all do.
+    """Return the indices of the tile columns that contain queries, in a row of all heads.
 
-    The tile columns (each as wide as the array, ``cols``) are those of a row that requantization
-    writes. If a weight slot (storage for one weight tile) holds the keys of several heads, the row
-    also has tile columns of zeros (:func:`query_starts`). There are none if ``key_heads``, the
-    number of these heads, is 1, or if ``spaced`` is true, because requantization then skips the
-    zeros.
+    A tile column is as wide as the array (``cols`` columns). The row has the queries of all heads.
+    If a weight slot (array storage for one weight tile) contains the keys of several heads, the row
+    also has tile columns of zeros (:func:`query_starts`). ``key_heads`` is the number of these
+    heads.
+
+    The list is empty if requantization writes no zeros. This is the case if ``key_heads`` is 1. It
+    is also the case if ``spaced`` is true: only setup writes the zeros, and requantization skips
+    them.
     """
     if key_heads == 1 or spaced:
         return []
@@ -77,12 +81,12 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for a row that has tile columns of queries and of zeros.
+    """Return requantization parameters for a row with tile columns of queries and of zeros.
 
-    A tile column has ``cols`` columns. Zeros are between queries if a weight slot (storage for one
-    weight tile) holds the keys of several heads. ``rescale`` has the parameters of the tile columns
-    of queries, and ``places`` has their indices in the row. The row ends with the last of them. In
-    the result, tile columns of zeros have parameters that map zero to zero.
+    A tile column is as wide as the array (``cols`` columns). ``rescale`` has the parameters of all
+    columns of queries. ``places`` are the indices of the tile columns of queries in the row; the
+    last one is also the row's last tile column. All other tile columns get the bias 0, so that
+    requantization writes zeros to them: their accumulators contain 0.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

@@ -32,8 +32,9 @@ SAMPLED = 2
 class Lowered:
     """A lowered encoder: its instructions, the sizes of its buffers, and its memory image.
 
-    The instructions are in three members: ``before`` the layers, ``layers``, and ``after`` the
-    layers.
+    - ``before`` has the instructions before the first layer.
+    - ``layers`` has a list of instructions for each layer.
+    - ``after`` has the instructions after the last layer.
     """
 
     before: list[Item]

@@ -72,17 +72,19 @@ class Lowering(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that a run processes, of ``count`` rows from row ``first`` on.
+        """Return the number of rows that a run processes in a range of a tensor's rows.
 
-        The rows are rows of a tensor with ``total`` rows. If all of these conditions are true, the
-        host writes the number to a register before each run, and the result is this register:
+        The range has ``count`` rows from row ``first`` on, and the tensor has ``total`` rows. If
+        all of these conditions are true, the result is an operand that reads the number from a
+        register. The host writes the register before each run.
 
         - The model accepts shorter inputs.
         - The tensor has one row for each token of the sequence.
-        - The ``count`` rows are all rows of the tensor. Otherwise a register must be free, and the
-          program must not have loops over heads or parts of a product.
+        - The range has all rows of the tensor, or the program has no loops over heads or parts of a
+          product.
+        - A register is free, or is already used for this range.
 
-        If a condition is false, the result is ``count``, even if the last rows have no tokens.
+        Otherwise the result is ``count``, also for inputs with fewer tokens.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -138,7 +140,7 @@ class Lowering(Rules):
         return [load(*move, move[0].buffer, outside=tensor.stride) for move in moves]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return a list with the instruction that stores one block of a tensor.
+        """Return a list with the instruction that stores one block of a tensor in external memory.
 
         The block is the one whose last column is ``end`` - 1. The list is empty if no block ends at
         this column, or if ``tensor`` is not stored block by block.
@@ -178,12 +180,13 @@ class Lowering(Rules):
                 yield place.behind(first), addr + first, count, row_bytes
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
-        """Return the instructions of an operation that is computed in parts.
+        """Return the instructions of an operation that is computed part by part.
 
-        ``pieces`` are the parts, pairs (first, count): first row or column, number of rows or
-        columns. ``make(first, count)`` returns the instructions of one part. If the choice
-        ``loop_parts`` is set, all parts of the same size as the first part are iterations of one
-        loop, and the other parts follow the loop. Otherwise there is no loop.
+        ``pieces`` are the parts. Each is a range (first, count) of rows or of columns. The function
+        ``make(first, count)`` returns the instructions of one part. If the compiler's setting
+        ``loop_parts`` is true, the first part and all other parts of the same size are iterations
+        of one loop. The remaining parts follow the loop. If ``loop_parts`` is false, there is no
+        loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
@@ -196,15 +199,15 @@ class Lowering(Rules):
         return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide ``total`` rows into parts, each inside one block of every given tensor.
+        """Divide a range of rows into parts, each inside one block of each tensor in ``tensors``.
 
-        A tensor is divided into blocks, which are stored separately. ``tensors`` are pairs (buffer,
-        row): the name of the tensor's buffer, and the row in it that corresponds to the first of
-        the ``total`` rows.
+        The range has ``total`` rows. A tensor may have more rows, which are divided into blocks
+        with separate buffers. Each element of ``tensors`` is (buffer name, row): the row of the
+        tensor that corresponds to row 0 of the range.
 
-        The rows are cut at the first row of each block. Each interval between two cuts is divided
-        into parts of at most ``most`` rows. The result has one entry per interval: the list of its
-        parts (first, count).
+        The borders between blocks divide the range into intervals. Each interval is divided into
+        parts of at most ``most`` rows. The result has a list for each interval: its parts (first
+        row, number of rows).
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)

@@ -87,10 +87,11 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether each byte of the weight slots for an attention's values holds two numbers.
+        """Return whether an attention's values are stored in pairs in the weight slots ``kept``.
 
-        A weight slot is storage in the array for one weight tile. The result is True if keys and
-        values have fewer than 8 bits, unless they are those of an encoder-decoder's source text.
+        A weight slot is storage in the array for one weight tile. A pair is two values in one byte.
+        The result is True if keys and values have fewer than 8 bits, unless they are those of an
+        encoder-decoder's source text.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -171,12 +172,12 @@ class Plan:
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Numbers of bytes that one layer adds to the KV cache for each token, as a dictionary.
+        """Size of a token's data in one layer of the KV cache (bytes), by the name of the data.
 
-        The entries are ``keys`` and ``values``, for a cache that is not in weight slots. If the
-        cache stores the inputs of attention, from which each run computes all keys and values, the
-        only entry is ``inputs``. The numbers are rounded up to a multiple of the bytes of an
-        external memory word.
+        If the cache is in the scratchpad or in external memory, the dictionary has the entries
+        ``keys`` and ``values``. If the cache stores the inputs of attention instead, the only entry
+        is ``inputs``. Sizes are rounded up to whole words of external memory. For a cache in weight
+        slots (array storage for weight tiles), the sizes are not used.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -213,9 +214,11 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the scratchpad address of a token's cosines and sines for rotations of a layer.
+        """Return the scratchpad address of a layer's cosines and sines for one token of a run.
 
-        ``row`` is the number of the token in the run.
+        With rotary positions, queries and keys are rotated by angles that depend on the token's
+        position. ``layer`` is the number of the layer, and ``row`` is the index of the token in the
+        run. The method is used if each layer has separate rows of cosines and sines.
         """
         rows = max(self.way.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
@@ -271,9 +274,10 @@ def context_of(op: Attention) -> Rescale:
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
-    """Return the requantization parameters of the ``count`` columns from ``first`` on.
+    """Return the requantization parameters of a range of a tensor's columns.
 
-    If the parameters of all these columns are equal, the result has only one set.
+    ``rescale`` has the parameters of all columns. The range has ``count`` columns, from column
+    ``first`` on. If these columns have equal parameters, the result has only one set of parameters.
     """
     columns = rescale if rescale.per_tensor else rescale.columns(first, count)
     values = np.stack((columns.bias, columns.multiplier, columns.shift))

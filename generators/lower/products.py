@@ -100,13 +100,19 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the products that multiply by one range of weight rows and some tile columns.
+        """Return the :class:`Product` objects for some rows and some columns of the weights.
 
-        :attr:`splits` divides the rows of the weights into ranges, and ``split`` is the index of a
-        range. ``tiles`` (first, count) are the tile columns; a tile column is as wide as the array.
-        For weights in weight slots (array storage for one weight tile each), ``tiles`` has no
-        effect: the result has the products with all tile columns. Nested weights are stored as bit
-        planes, and the result has only the products with the upper ``planes`` planes.
+        A :class:`Product` describes the multiplication of activations by one stored part of the
+        weights. The weights are a matrix [input columns, output columns].
+
+        - ``split`` selects the rows: it is the index of a range of rows in :attr:`splits`.
+        - ``planes`` is the number of bit planes to multiply by, the upper planes first. Nested
+          weights have several planes, and all other weights have one.
+        - ``tiles`` (first, count) selects the columns: it is a range of tile columns. A tile column
+          is as wide as the array.
+
+        If the weights are in weight slots (array storage for one weight tile each), ``tiles`` and
+        ``planes`` have no effect: the result has all products of the range of rows.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -119,19 +125,21 @@ class Matrix:
         return [product for begin, end in ranges for product in held[begin:end]]
 
     def columns(self, op: Linear, cols: int) -> int:
-        """Return the number of columns in a row of the layer's requantized result.
+        """Return the number of columns in a row of the requantized result of the layer ``op``.
 
-        If several heads' keys share a weight tile, the row may have zeros before a head's queries.
-        The zeros cancel the other heads' keys. The number includes these columns of zeros.
+        The row may be longer than the layer's output. If a weight tile stores the keys of several
+        attention heads, zeros precede each head's queries in the row, and are multiplied by the
+        other heads' keys. The number includes the columns of zeros.
         """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
         """Return the index of the layer's tile column ``tile`` in a row of the requantized result.
 
-        A tile column is as wide as the array. If several heads' keys share a weight tile, the row
-        may have tile columns of zeros before a head's queries. The zeros cancel the other heads'
-        keys. The index counts these tile columns as well. Without zeros, the index is ``tile``.
+        A tile column is as wide as the array. If a weight tile stores the keys of several attention
+        heads, tile columns of zeros may precede each head's queries in the row. The zeros are
+        multiplied by the other heads' keys. The index counts these tile columns as well. Without
+        zeros, the index is ``tile``.
         """
         return self.places[tile] if self.places else tile
 
@@ -139,9 +147,9 @@ class Matrix:
         """Return the layer's tile columns, (first, count), in a range of a requantized row.
 
         A tile column is as wide as the array. The range is ``count`` tile columns of the row, from
-        tile column ``first`` on. If several heads' keys share a weight tile, the row may have tile
-        columns of zeros before a head's queries. The zeros cancel the other heads' keys. They are
-        not columns of the layer, so the result does not count them.
+        tile column ``first`` on. If a weight tile stores the keys of several attention heads, tile
+        columns of zeros may precede each head's queries in the row. The zeros are multiplied by the
+        other heads' keys. They are not columns of the layer, so the result does not count them.
         """
         if not self.places:
             return first, count
@@ -152,10 +160,10 @@ class Matrix:
         """Divide a range of the layer's tile columns into groups with equal distances.
 
         A tile column is as wide as the array. The range is ``count`` tile columns of the layer,
-        from ``first`` on. If several heads' keys share a weight tile, tile columns of zeros may be
-        before a head's queries. The zeros cancel the other heads' keys. So the sums of neighbouring
-        tile columns of the layer may have different distances in the accumulators. Each group is
-        computed separately.
+        from ``first`` on. If a weight tile stores the keys of several attention heads, tile columns
+        of zeros may precede each head's queries. The zeros are multiplied by the other heads' keys.
+        So the sums of neighbouring tile columns of the layer may have different distances in the
+        accumulators. Each group is computed separately.
 
         Yields ((first, count), index, distance) of each group. Both ``index`` and ``distance``
         include the tile columns of zeros:
