@@ -29,15 +29,19 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Counts each engine's busy cycles, waits and completed commands at the trace port ``events``.
+    """Counts each engine's busy cycles, waiting cycles and completed commands at the trace port.
 
-    Benches compare these counts with the circuit's counters. ``busy``, ``waits`` and ``done`` list
-    the busy cycles, the cycles of waiting for tokens, and the completed commands of each engine.
+    Benches compare these counts with the circuit's counters. Each of three lists has one count for
+    each engine, from the last call of :meth:`clear` on:
 
-    ``words`` lists the instruction words that the sequencer has sent to the engines' queues since
-    the last :meth:`clear`. Each item is a dictionary. Its key ``engine`` has the receiving engine,
-    and ``word`` the value. ``first`` is 1 for the first word of an instruction, and ``last`` is 1
-    for the last word.
+    - ``busy``: the cycles in which the engine has a command to execute;
+    - ``waits``: the cycles in which the engine is idle, because its next command waits for commands
+      of other engines;
+    - ``done``: the commands that the engine has completed.
+
+    ``words`` lists the instruction words that the sequencer has sent to the engines' queues in the
+    same time. A word is a dictionary: ``engine`` is the receiving engine, and ``word`` the value.
+    ``first`` is 1 for the first word of an instruction, and ``last`` is 1 for the last word.
     """
 
     def __init__(self, dut: Any):

@@ -116,11 +116,14 @@ class Runs:
         host.quiet = True
 
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
-        """Load the short program ``program`` into both the accelerator and the golden machine.
+        """Load a short program and its data into the accelerator and the golden machine ``golden``.
 
-        The two machines get the same program words, register values and external memory. External
-        memory has the program's data from address 0 on. All bytes after the data have the same
-        random value. Return the program's random address in the accelerator's program memory.
+        Both machines get the same program words, register values and external memory. The data of
+        ``program`` is at address 0 of external memory. All other bytes of external memory, in both
+        machines, get one value, which is drawn at random in each call.
+
+        The program's address in the accelerator's program memory is also random. Return this
+        address.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)

@@ -1,15 +1,18 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against a NumPy array.
 
-Parameters: ``config``, every field of the configuration; ``cycles``, the number of cycles;
-``rate``, a probability. In each cycle, the bench adds values to a row with the probability
-``rate``. With the same probability it drains a row, that is, reads the row and sets it to zero.
+The parameters of the bench:
+
+- ``config``: a dictionary with the values of all fields of the machine's configuration;
+- ``cycles``: the number of cycles with random requests;
+- ``rate``: the probability in each cycle that the bench adds values to a row. With the same
+  probability, but independently, it drains a row, that is, reads the row and sets it to zero.
 
 At first the bench sets all rows to zero through the port ``scrub``. After half of the cycles, it
 sets a third of the rows to zero again through this port. At the end it drains all rows.
 
 The bench checks the drain port in every cycle. While the bench requests a row, ``ready`` must be 1
-exactly in the cycles in which the memory can drain this row. The row's sums must be right, and must
-appear in the expected cycle.
+if the memory can drain this row in this cycle, and 0 otherwise. The row's sums must be right, and
+must appear in the expected cycle.
 """
 
 from collections import deque
@@ -176,7 +179,11 @@ class Rows:
 
 @cocotb.test()
 async def rows_are_those_that_were_added(dut: Any) -> None:
-    """Every drained row is the sum of all values added to it since its last drain or scrub."""
+    """Each drain of a row outputs the sum of all values added since the row was last set to zero.
+
+    A drain reads a row and sets it to zero. The port ``scrub`` sets a row to zero without reading
+    it.
+    """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
     await start_clock(dut)

@@ -97,10 +97,11 @@ class Surroundings:
             await RisingEdge(self.dut.clk)
 
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
-        """Read bursts through the bridge, and return the words read, as integers in order.
+        """Read the given bursts through the bridge; return the words read, as integers.
 
-        ``wanted`` lists the expected words in the same order, and each word read must equal the
-        expected one. If ``wanted`` is None, nothing is compared.
+        ``bursts`` lists the bursts as pairs: byte address, and number of words. The result has the
+        words of the first burst first. ``wanted`` lists the expected words in the same order; an
+        assertion fails if a word differs. If ``wanted`` is None, the words are not compared.
         """
         layout = burst_layout(self.config.memory)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
@@ -113,9 +114,11 @@ class Surroundings:
         return await monitor.receive(sum(words for _, words in bursts), check)
 
     async def write(self, bursts: list[Burst], words: list[tuple[int, int]]) -> None:
-        """Write bursts, and wait until the bridge has reported all of them as written.
+        """Write the given bursts, and wait until the bridge has reported all of them as written.
 
-        ``words`` has a pair (data, byte mask) for each word, in the order of the bursts.
+        ``bursts`` lists the bursts as pairs: byte address, and number of words. ``words`` lists a
+        pair (data, byte mask) for each word, those of the first burst first. A byte is written if
+        its bit in the mask is 1.
         """
         layout = burst_layout(self.config.memory)
         before = self.written
@@ -135,7 +138,7 @@ class Surroundings:
 
 
 def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int]:
-    """Return the words that a bus memory holds at the addresses of ``bursts``, burst by burst."""
+    """Return the words in a bus memory at the addresses of ``bursts``, in the bursts' order."""
     width = config.mem_bytes
     return [
         int.from_bytes(memory[place : place + width].tobytes(), "little")

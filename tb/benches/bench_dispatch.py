@@ -32,9 +32,9 @@ PHASE = 12
 class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
-    When a command is offered, the model draws the number of cycles until its completion, at least
-    1. The largest number for command n (from 1 on) is ``speeds[n // PHASE % len(speeds)]``. ``due``
-    lists the commands that the engine must receive, in order.
+    ``due`` lists the commands that the engine must receive, in order. For each command the model
+    waits a random number of cycles, at least 1. The maximum is an element of the list ``speeds``;
+    after every ``PHASE`` commands it is the next element, and after the last element the first.
 
     If ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which
     it completes the command. Otherwise the engine accepts a command whenever it is idle.
@@ -313,9 +313,10 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 
 @cocotb.test()
 async def too_many_tokens_are_reported(dut: Any) -> None:
-    """An engine may have ``MAX_TOKENS`` tokens from another engine; one more sets ``overflow``.
+    """More than ``MAX_TOKENS`` unused tokens from one engine to another set ``overflow`` to 1.
 
-    The input ``clear`` sets the token counts and the output ``overflow`` to 0.
+    A token, sent at a command's end, lets a command of the other engine start. The input ``clear``
+    sets the token counts and the output ``overflow`` to 0.
     """
     random = rng()
     await start_clock(dut)

@@ -84,11 +84,12 @@ class Fronts:
                 self.factors.append((numbered["number"], *shifted(numbered["factor"])))
 
     async def run(self, work: Work) -> None:
-        """Run the test case ``work``, and compare the results with those expected in ``work``.
+        """Run the test case ``work``, and compare the front ends' outputs with the expected ones.
 
-        The results are values, sums and row factors. The test case has one command, or several
-        SOFTMAX commands. If it has a command that no front end executes, no stream may transfer
-        a beat.
+        The test case has one command, or several SOFTMAX commands. The outputs are the values on
+        the stream ``o``, the sums on the stream ``o_sum``, and row factors (numbers by which a
+        later command scales rows). If no front end executes the command, the front ends must accept
+        no input and output nothing.
         """
         dut, random = self.dut, self.random
         source = "drained" if "drain" in work.flags else "i"

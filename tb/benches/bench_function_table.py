@@ -51,10 +51,11 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs the value of the requested table for the lane's input ``index``.
+    """Every lane outputs the value of an activation function for the lane's input ``index``.
 
-    If ``polynomial`` is 0, the value is the table's byte at this index. If it is 1, the value is
-    that of the table's piecewise polynomial for the operand ``index``.
+    The unit's input ``slot`` selects the function's table. If the input ``polynomial`` is 0, the
+    value is the table's byte ``index + 128``. If ``polynomial`` is 1, the table has the
+    coefficients of a piecewise polynomial, and the value is the polynomial's value at ``index``.
     """
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))

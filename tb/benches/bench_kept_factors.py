@@ -85,13 +85,12 @@ async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
 
     A SOFTMAX has one row factor (the number by which a later command scales the row) for each row.
     The test runs SOFTMAX commands of 1, 2, 4, 8 and more rows, up to the largest power of two that
-    fits the operand ``m`` (number of rows). ``row_factors`` is the number of row factors that the
-    machine stores.
+    fits the operand ``m`` (number of rows).
 
-    - If the command has at most ``2 * row_factors`` rows, the bench sends a factor for each row.
-      After the last factor ``softmaxes`` must be 0.
-    - If it has more rows, the bench sends only the first ``2 * row_factors`` factors. Since further
-      factors are missing, ``softmaxes`` must still be 1.
+    To keep the test short, the bench sends at most ``2 * row_factors`` factors of a command. Here
+    ``row_factors`` is the number of row factors that the machine stores. If these are all factors
+    of the command, ``softmaxes`` must be 0 after the last factor. If factors are still missing,
+    ``softmaxes`` must still be 1.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

@@ -96,7 +96,7 @@ class Machine:
     def pause(self, probability: float | None = None) -> bool:
         """Return at random whether a port pauses in this cycle.
 
-        A pause has the probability ``probability``, or ``stall`` if ``probability`` is None.
+        A pause has the probability ``probability``, by default the bench's parameter ``stall``.
         """
         probability = self.stall if probability is None else probability
         return bool(probability and self.random.random() < probability)

@@ -150,11 +150,12 @@ class Host:
         getattr(self.dut, f"{kind}_en").value = 0
 
     async def run(self, start: int, limit: int) -> list[dict[str, int]]:
-        """Run the program from the word address ``start``; return a list of the words sent.
+        """Run the program, and return a list of the command words that the sequencer sends.
 
-        The words are command words, in the form that :func:`expected_words` returns. The run must
-        end within ``limit`` cycles. In random cycles of the run the bench sets the sequencer's
-        input ``start`` to 1; the sequencer must ignore this.
+        ``start`` is the word address of the program's first instruction. The words are dictionaries
+        as in the result of :func:`expected_words`. The run must end within ``limit`` cycles. In
+        random cycles of the run, the bench requests a further start; the sequencer must ignore
+        these requests.
         """
         sent: list[dict[str, int]] = []
         halts = False

@@ -38,23 +38,28 @@ Ints = NDArray[np.int64]
 
 
 class Schedule:
-    """Random inputs of the array for each cycle (activations, lines of weights), and expected sums.
+    """Random inputs of an array for each cycle, and the sums that the array must output for them.
 
-    ``vectors``, ``lines``, ``sums`` and ``zeros`` are lists with an entry for each cycle. An entry
-    of ``vectors`` or ``lines`` is a dictionary from field to value, or None in a cycle without a
-    vector or line. An entry of ``sums`` has the expected sums of the cycle's vector, or None. An
-    entry of ``zeros`` is the number of zero elements in the cycle's vector, or 0 without a vector.
+    Four lists have an entry for each cycle:
 
-    A line is a row or a column of a tile of weights. A slot is storage in the array for one tile. A
-    tree array sums the products of a column with a tree of adders; a systolic array passes sums
-    from row to row. The schedule often uses the earliest cycle that the following rules allow:
+    - ``vectors``: the activation vector that is sent in this cycle;
+    - ``lines``: the line (row or column of a tile of weights) that is sent in this cycle;
+    - ``sums``: the sums that the array must later output for the vector sent in this cycle;
+    - ``zeros``: the number of zero elements in the vector sent in this cycle.
 
-    - Systolic array: the first line of a tile may be sent one cycle after the last vector that uses
-      the old tile in the slot.
-    - Systolic array: if the lines of a tile are sent in consecutive cycles, a vector that uses the
-      tile may be sent one cycle after the first line. Otherwise the vector may be sent one cycle
-      after the last line.
-    - Tree array: a line may be sent in any cycle in which no vector uses the line's slot.
+    In a cycle without a vector or line, the entry is None (0 in ``zeros``). A vector or line is a
+    dictionary from field to value. Its field ``slot`` selects a slot, which is storage in the array
+    for one tile. The schedule often uses the earliest cycle that the array allows. A tree array,
+    which sums products with trees of adders, has one rule:
+
+    - The vector and the line sent in one cycle must use different slots.
+
+    A systolic array, which passes sums from row to row, has two rules:
+
+    - The first line of a tile must be sent in a later cycle than the last vector that uses the
+      slot's old tile.
+    - A vector that uses a tile must be sent in a later cycle than the tile's last line. If the
+      lines are sent in consecutive cycles, a later cycle than that of the first line suffices.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

@@ -21,7 +21,11 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def test_tables(dut):
-    """Every lane outputs the entry of the requested table at the lane's input index."""
+    """Every lane outputs the table entry for the lane's input ``index``.
+
+    The unit's input ``slot`` selects the table. A table has 256 entries, for the indices -128 to
+    127.
+    """
     settings, random = parameters(), rng()
     lanes, slots = settings["lanes"], settings["slots"]
     layout = data.ArrayLayout(signed(8), lanes)

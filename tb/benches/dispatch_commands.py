@@ -80,10 +80,10 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the words (integers) that the sequencer outputs for the shortest command of an engine.
+    """Return the words (integers) of the shortest command that ``engine`` can execute.
 
-    This is the command with the fewest words that ``engine`` executes. It takes one dependency
-    token from each engine in ``pop`` and gives no tokens. All its operands are 1.
+    They are the command words that the sequencer would send. All operands of the command are 1. It
+    waits for a dependency token from each engine in ``pop``, and sends no token when it ends.
     """
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)

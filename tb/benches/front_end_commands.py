@@ -28,7 +28,8 @@ class Work:
     """Test case of the vector engine's front ends: a command, or overlapping SOFTMAX commands.
 
     A front end executes the first part of a MAP, SOFTMAX or NORM command, and outputs a value for
-    each lane of each beat. The back end, the second part of the engine, is not tested here.
+    each lane of each beat (the elements of one transfer). The back end, the second part of the
+    engine, is not tested here.
 
     - ``fields`` has a dictionary for each command, from field name to value. Fields that the
       dictionary lacks are random.
@@ -39,7 +40,9 @@ class Work:
       ``values`` has a number for each lane, or None if the lane's output is not compared. ``keep``
       is a mask with a bit for each lane. If the bit is 0, the lane's value is not used: the back
       end will write the zero point of the output.
-    - ``sums`` lists the expected beats of the output stream ``o_sum``; a beat is a list of sums.
+    - ``sums`` lists the expected beats of a NORM's output stream ``o_sum``. Each beat is a list of
+      the elements that the NORM normalizes: the sums of its two inputs, or the elements of its only
+      input.
     - ``factors`` lists the expected row factors (numbers by which a later command scales rows), as
       triples (index, mantissa, right shift). The index is the address at which a SOFTMAX stores the
       factor, or None for a NORM.
@@ -101,9 +104,9 @@ class Drawn:
         return work
 
     def softmax(self) -> Work:
-        """Return one to ``MOST_MATRICES`` random SOFTMAX commands.
+        """Return a test case of up to ``MOST_MATRICES`` SOFTMAX commands, each for a random matrix.
 
-        Each command after the first starts before the previous one has ended.
+        The bench starts each command without waiting for the end of the previous command.
         """
         random, lanes, factors = self.random, self.config.beat_lanes, self.config.row_factors
         drains = ["drain"] * int(self.config.fused is not None and random.random() < 0.5)

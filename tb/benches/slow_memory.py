@@ -74,7 +74,11 @@ class ExternalMemory:
         self.let_go()
 
     def let_go(self) -> None:
-        """Allow the accelerator, which is in reset, to withdraw offered payloads in this cycle."""
+        """Allow the accelerator to change or withdraw the payloads that it offers to the memory.
+
+        Call this method during a reset of the accelerator. Otherwise an assertion of the model
+        fails if an offered payload changes before the memory accepts it.
+        """
         self._offered.clear()
 
     @property

@@ -1,4 +1,8 @@
-"""A model of the host link and a machine, for the link requests stored in a flash image."""
+"""A model of the host link and of the accelerator that it controls, for tests of power-on.
+
+At power-on, a circuit sends requests from a flash image to the host link. The model answers these
+requests.
+"""
 
 from celosia.arch.link import VERSION, Identity, fingerprint
 from celosia.arch.presets import PRESETS
