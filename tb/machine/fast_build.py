@@ -111,14 +111,15 @@ def build_verilator(
     coverage: bool = False,
     quick: bool = True,
 ) -> Path:
-    """Return the folder of the compiled Verilator simulation of a configuration's accelerator.
+    """Return the folder with a compiled Verilator simulation of a configuration's accelerator.
 
-    The simulation is compiled if the cache lacks it. If ``replacement`` is given, this Verilog
-    (with the accelerator's ports) is simulated in place of the accelerator. If ``quick`` is true,
-    the replacement is compiled faster, but its simulation is slower.
+    The simulation is compiled only once: it is stored in the user's cache of builds. If
+    ``replacement`` is given, this Verilog (with the accelerator's ports) is simulated in place of
+    the accelerator. If ``quick`` is true, the replacement is compiled faster, but its simulation is
+    slower.
 
-    If ``random_start`` is true, registers and writable memories have no initial values. They all
-    begin with random values if the simulation gets the argument `+verilator+rand+reset+2`.
+    If ``random_start`` is true, registers and writable memories lose their initial values. Instead
+    they begin with random values if the simulation gets the argument `+verilator+rand+reset+2`.
 
     If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
     ``sites.json`` in the folder lists the registers and memories with these bits; the fields are
@@ -171,9 +172,10 @@ def _member_names(verilog: str) -> dict[str, str]:
 
 
 def build_icarus(config: Config, memory_bytes: int) -> Path:
-    """Return the folder of the compiled Icarus simulation of a configuration's accelerator.
+    """Return the folder with a compiled Icarus simulation of a configuration's accelerator.
 
-    The simulation is built if the cache lacks it; its external memory has ``memory_bytes`` bytes.
+    The simulation is compiled only once: it is stored in the user's cache of builds. Its external
+    memory has ``memory_bytes`` bytes.
     """
     check_simulator("icarus")
     verilog = checked(accelerator_verilog(config))

@@ -56,11 +56,13 @@ class Wait:
 class Recording:
     """A recorded run: the commands, the waits of the engines, and counts for each window of cycles.
 
-    A window is an interval of ``window`` cycles. ``sums`` is a dictionary from name (the names in
-    ``SUMS``) to a list with one count per window. For a name in ``ARRAY_CAUSES`` (in lower case),
-    the count is the number of cycles that the array spent on one activity, such as computing or
-    waiting for a memory. ``loaded`` and ``stored`` are the numbers of words read from and written
-    to external memory.
+    A window is an interval of ``window`` cycles. ``sums`` is a dictionary from name to a list with
+    one count for each window. The names, which ``SUMS`` lists, are of two kinds:
+
+    - An activity of the array, such as ``product`` or ``memory`` (waiting for a memory). The count
+      is the number of cycles in the window that the array spent on this activity.
+    - ``loaded`` or ``stored``. The count is the number of words that were read from or written to
+      external memory in the window.
     """
 
     cycles: int
@@ -76,18 +78,19 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run, made from the events that the simulation has reported.
 
-    The simulation's C++ harness reports the events. ``cycles`` is the number of cycles of the run.
-    An event is a pair (cycle, code). The code has three fields: kind, index and value. The kinds
-    are:
+    ``cycles`` is the number of cycles of the run, and ``window`` that of each window of the
+    recording. ``events`` lists pairs (cycle, code). The code is an integer with three fields: kind,
+    index and value. The kinds of events are:
 
-    - A count of a window of ``window`` cycles: the cycles of one activity of the array, or the
-      words of external memory. The value is the count, and the index selects the count's name in
-      ``SUMS``. The following windows have the same count until the next such event.
-    - A command word. The value contains the word and the number of its engine.
+    - A count for the window that begins in this cycle. The index selects the count's name in
+      ``SUMS``, and the value is the count. A window without this event has the previous window's
+      count.
+    - The sequencer has sent a command word. The value contains the word and the number of its
+      engine.
     - A command was offered to an engine, or an engine has completed a command. The index is the
       engine's number.
-    - A change of the tokens for which an engine's next command waits. The index is the engine's
-      number, and the value is a mask of the engines whose tokens are missing (0 if none).
+    - An engine's next command now waits for other tokens. The index is the engine's number. The
+      value is a mask of the engines whose tokens are missing, 0 if none.
 
     Raises :class:`RunError` if an engine's numbers of queued, offered and completed commands
     differ.

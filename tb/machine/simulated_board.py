@@ -177,7 +177,7 @@ class SimulatedBoard:
     def wait(self) -> None:
         """Wait until the simulation's process ends; then always raise :class:`RunError`.
 
-        The error's message ends with the log.
+        The error's message has the exit code, and the last lines that the simulation has printed.
         """
         code = self._process.wait()
         raise RunError(f"The board's simulation ended with exit code {code}\n{tail(self._log)}")

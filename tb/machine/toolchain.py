@@ -197,11 +197,11 @@ class Runtime:
     def lend(self, folder: Path, verilog: str) -> list[str]:
         """Copy Verilator's compiled library to a build's folder, and return options for ``make``.
 
-        The library is copied from the cache; if the cache lacks it, nothing is copied. ``folder``
-        also contains the C++ files that Verilator has made from the circuit's Verilog. ``make``
-        with the returned options compiles these files. If the circuit's Verilog, ``verilog``, is
-        short, it compiles them as one file, in half the processor time. If ``verilog`` is long, it
-        compiles them in parallel.
+        The library is copied from the user's cache of builds; if the cache lacks it, nothing is
+        copied. ``folder`` also contains the C++ files that Verilator has made from the circuit's
+        Verilog. ``make`` with the returned options compiles these files. If the circuit's Verilog,
+        ``verilog``, is short, it compiles them as one file, in half the processor time. If
+        ``verilog`` is long, it compiles them in parallel.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
@@ -230,15 +230,16 @@ class Runtime:
         work: str,
         between: Callable[[Path], None] = lambda _folder: None,
     ) -> Path:
-        """Return the folder of a simulation that Verilator and a C++ compiler have built.
+        """Build a simulation with Verilator and a C++ compiler, and return the build's folder.
 
-        The simulation is built if the folder ``kind`` of the cache lacks it. ``verilog`` is the
-        circuit's Verilog, with the top module ``top``. It is written to the file ``top.v`` of the
-        build. ``texts`` maps the names of the build's other files to their contents.
+        The folder is in the user's cache of builds, in the subfolder ``kind``. If the cache already
+        contains this build, no tool runs. ``verilog`` is the circuit's Verilog, with the top module
+        ``top``. It is written to the file ``top.v`` in the folder. ``texts`` maps the names of
+        further files in the folder to their contents.
 
         ``words`` are further arguments of Verilator's command. The function ``between`` is called
-        with the build's folder, after Verilator and before the compiler. ``work`` names the build
-        in messages, as in :func:`celosia.arch.support.process.run_process`.
+        with the folder, after Verilator and before the compiler. ``work`` names the build in
+        messages, as in :func:`celosia.arch.support.process.run_process`.
         """
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop", *words]
 
@@ -258,7 +259,8 @@ class Runtime:
     def keep(self, folder: Path) -> None:
         """Copy Verilator's compiled library from a build's folder to the cache, unless it is there.
 
-        Then delete the build's intermediate files from ``folder``, also if nothing was copied.
+        The cache is the user's cache of builds. Then delete the build's intermediate files from
+        ``folder``, also if nothing was copied.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -16,7 +16,7 @@ CALIBRATION_IMAGES = 256
 
 
 def compile_digits(model: str, config: Config, options: Options | None = None) -> Artefact:
-    """Return the package's digit model named ``model``, compiled for the configuration ``config``.
+    """Return Celosia's digit model named ``model``, compiled for the configuration ``config``.
 
     The model is calibrated on training images. Raises :class:`InputError` if the model is unknown,
     does not accept images of digits, or does not fit the configuration.
@@ -31,8 +31,9 @@ def read_digits(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
     """Return calibration images, test images, and the labels of the test images.
 
-    Images are arrays in the form of the model's inputs, [count, tokens, features]. Raises
-    :class:`InputError` if ``model`` is not the name of a model of digits in the package.
+    The images are handwritten digits, as arrays in the form of the model's inputs, [count, tokens,
+    features]. The labels are digits [count]. Celosia contains these images, and a few models for
+    them. Raises :class:`InputError` if ``model`` is not the name of one of these models.
     """
     if model in model_names():
         train, test = digits.load()

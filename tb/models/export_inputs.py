@@ -34,20 +34,20 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return a model's calibration inputs, inputs to export, and the names of its output columns.
 
-    ``files`` has the paths of files with inputs. The first of the following cases that is true
-    applies:
+    ``files`` has the paths of files with inputs or calibration inputs, or a number of random
+    inputs. The first of the following cases that is true applies:
 
-    - If ``files`` has inputs, or requests random inputs, these are exported. The calibration inputs
-      are those of :func:`celosia.tb.models.run_inputs.read_inputs`.
-    - If ``files`` has calibration inputs, these are also exported.
-    - If the model is one of the package's encoders of digits, test images of digits are exported.
-      The calibration inputs are training images of digits.
-    - If the model is another model that reads text, sentences of the package are exported and are
-      also the calibration inputs.
+    - If ``files`` has inputs, or a number of random inputs, these are exported. The calibration
+      inputs are those of :func:`celosia.tb.models.run_inputs.read_inputs`.
+    - If ``files`` has only calibration inputs, these are used for both purposes.
+    - If the model is one of Celosia's models of digits, test images of digits are exported. The
+      calibration inputs are training images of digits.
+    - If the model is another model that reads text, Celosia's example sentences are used for both
+      purposes.
 
     In all cases, only the first ``count`` inputs are exported, or at most ``COUNT`` inputs if
-    ``count`` is None. The column names are the model's labels, if any. In the third case the
-    default names are class numbers.
+    ``count`` is None. The column names are the model's labels, if any. In the third case, a model
+    without labels gets the class numbers as names.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

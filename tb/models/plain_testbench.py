@@ -105,16 +105,17 @@ class Steps:
 
 
 def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
-    """Return the files of a testbench with a random program, a dictionary from file name to text.
+    """Return a testbench with a random program: a dictionary from file name to the file's text.
 
-    The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
-    the name of the accelerator's module. The program has random instructions of every kind that the
-    configuration has. It reads only data that it has written, so that the memories' initial
-    contents do not matter. The golden machine determines the expected contents of external memory
-    and the expected number of multiplications.
+    The files are the Verilog, the program, external memory, and the testbench's steps.
+    ``attachment`` has the bus protocols of the accelerator's ports, and ``top`` is the name of its
+    module. ``seed`` determines the program, which has random instructions of every kind that the
+    configuration has. The program reads only data that it has written, so that the memories'
+    initial contents do not matter. The golden machine determines the expected contents of external
+    memory and the expected number of multiplications.
 
     The simulation ends with a line that begins with PASS or FAIL. After FAIL, its exit status is
-    not 0.
+    not 0. Raises :class:`InputError` if program memory is too small for the program.
     """
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.control.program_depth:
@@ -150,12 +151,14 @@ def testbench_files(
     top: str,
     program: str,
 ) -> dict[str, str]:
-    """Return the files of a testbench of an accelerator, a dictionary from file name to text.
+    """Return a testbench of an accelerator: a dictionary from file name to the file's text.
 
     The testbench loads the instruction words ``words`` to program memory and the bytes ``memory``
     to external memory. Then it executes ``steps``: each step sets or compares a value, or runs the
-    program. ``top`` is the name of the accelerator's module, ``program`` the name of the file for
-    ``words``. The testbench fails if loading or a run takes more than ``limit`` cycles.
+    program. The testbench fails if loading or a run takes more than ``limit`` cycles.
+
+    ``attachment`` has the bus protocols of the accelerator's ports. ``top`` is the name of the
+    accelerator's module, and ``program`` the name of the file for ``words``.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}

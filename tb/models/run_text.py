@@ -209,20 +209,21 @@ def run_figures(
 
     A step is the run of the machine that processes one token of every text. ``turns`` lists the
     measurements of the steps. ``compared`` lists the measurements of all runs whose tensors were
-    compared with the golden machine's.
+    compared with expected tensors.
 
     The result has these entries, among others:
 
     - ``where``: the cycles of each activity of the array in all steps;
     - ``engines``: the cycles of each activity of each engine in all steps;
     - ``counters``: the sum of each counter of the machine over all steps;
-    - ``macs`` and ``external_bytes``: the numbers of products and of bytes of external memory that
-      were transferred in the last step;
-    - ``tensors`` and ``mismatches``: the number of compared tensors in ``compared``, and the number
-      of these that differ.
+    - ``macs``: the number of useful products (those without padding) in the last step;
+    - ``external_bytes``: the number of bytes that the last step read from and wrote to external
+      memory;
+    - ``tensors``: the number of compared tensors;
+    - ``mismatches``: the number of compared tensors that differ from the expected ones.
 
     If the machine has no counters or is the golden machine, which has no clock, ``where`` and
-    ``engines`` are empty.
+    ``engines`` are empty, and ``external_bytes`` is None.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

@@ -69,20 +69,31 @@ class StepWriter:
         self._loads += 1
 
     def set_register(self, number: int, value: int) -> None:
-        """Set the sequencer's register ``number`` to ``value``, and add a step for this."""
+        """Set the sequencer's register ``number`` to ``value``.
+
+        One step is appended to ``steps``, the testbench's list of actions. In this step the
+        testbench writes ``value`` to the same register.
+        """
         self._machine.set_register(number, value)
         self.steps.add(Action.SET_REGISTER, REGISTER_MAP[f"R{number}"].addr, value)
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from word address ``pc`` to HALT; return the golden machine's report."""
+        """Run the golden machine's program from the word address ``pc`` to HALT.
+
+        One step is appended to ``steps``, the testbench's list of actions. In this step the
+        testbench runs the accelerator from the same address. Return the golden machine's counters
+        and signatures (hashes of the written bytes).
+        """
         self.steps.add(Action.RUN, value=pc)
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
         """Return ``count`` bytes of external memory from the byte address ``addr`` on.
 
-        A step is added for each memory word that contains some of these bytes. The step compares
-        the whole word in the testbench's external memory with the golden machine's word.
+        ``addr`` is the address of a memory word, and the bytes are those of the golden machine. For
+        each memory word with some of these bytes, one step is appended to ``steps``, the
+        testbench's list of actions. In this step the testbench compares the word in its external
+        memory with the golden machine's word.
         """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))

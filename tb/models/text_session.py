@@ -246,12 +246,15 @@ def run_tokens(
     timing: MemoryTiming,
     bits: int,
 ) -> tuple[list[NDArray[np.float64]], Turn]:
-    """Return the next token's logits [vocabulary] for each text, and the sum of measurements.
+    """Run a language model on several texts; return the logits for each text, and measurements.
 
-    Each text in ``texts`` is a row of token numbers [n]. For an encoder-decoder it is the source
-    text, and the logits are those of the answer's first token. Nested weights, which can be read at
-    several widths, are read with ``bits`` bits. The measurements (a :class:`Turn`) include those of
-    the programs that load weights onto the chip.
+    Each text in ``texts`` is a row of token numbers [n]. The logits [vocabulary] are those of the
+    text's next token. For an encoder-decoder the text is the source text, and the logits are those
+    of the answer's first token. Nested weights, which can be read at several widths, are read with
+    ``bits`` bits.
+
+    The measurements (a :class:`Turn`), such as the number of cycles, are sums over all runs for the
+    texts, and over the programs that load weights onto the chip.
     """
     session, outputs = TextSession(program, machine, timing), []
     session.bits, total = bits, session.setup

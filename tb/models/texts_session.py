@@ -34,9 +34,9 @@ class TextsSession(TextSession):
         such a text, the program processes the text's last token again, the text does not change,
         and the returned token is None.
 
-        For each other text, the argument ``choose``, a function, is called with the text's index,
-        and returns the text's next token or None. This function can call the methods :meth:`choose`
-        and :meth:`logits` of the session, which then return the results for this text.
+        For each other text, the given function ``choose`` is called with the text's index. Its
+        result, a token or None, is the returned token. During the call, :meth:`logits` returns the
+        logits of this text's next token, and :meth:`TextSession.choose` the most likely next token.
 
         The cycles and counters of each call of :meth:`advance` are appended to the session's list
         ``turns``.

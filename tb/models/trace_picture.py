@@ -116,13 +116,16 @@ def utilization(
     title: str,
     total: float,
 ) -> Figure:
-    """Return a plot of the array's utilization in each operation, and of its activities in a run.
+    """Return a plot of the array's utilization over the cycles of a run.
 
-    The horizontal axis is the cycle. The upper part shows an operation as one bar, or as several
-    bars if it is interrupted. The width of a bar is a number of cycles, and its height is the
-    utilization in percent. An outline above the bar shows the utilization if products with padding
-    are counted, too. A dotted line shows ``total``, the utilization of the whole run. The lower
-    part shows, for each window of cycles, the share of cycles of each activity of the array.
+    The upper part shows each operation in ``done`` as one bar, or as several bars if the operation
+    is interrupted. The width of a bar is a number of cycles, and its height is the utilization in
+    percent. An outline above the bar shows the utilization if products with padding are counted,
+    too. A dotted line shows ``total``, the utilization of the whole run.
+
+    The lower part shows how the array spent the cycles. For each window of cycles, it shows the
+    percentage of five activities: computing, waiting for a memory, waiting for another engine,
+    waiting for weights or sums (``fill``), and idling.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
