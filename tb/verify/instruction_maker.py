@@ -170,7 +170,11 @@ class InstructionMaker:
         return Instruction(Opcode.PRELOAD, operands, frozenset(flags))
 
     def drain(self) -> Instruction:
-        """Return a random DRAIN of a matrix of sums, and remove this matrix from ``filled``."""
+        """Return a random DRAIN instruction, which reads a matrix of sums from the accumulators.
+
+        The matrix is one that earlier instructions have written and no instruction has read yet.
+        The method removes it from ``filled``, the dictionary of these matrices.
+        """
         acc_addr = int(self.rng.choice([*self.filled]))
         m, n = self.filled.pop(acc_addr)
         flags = self._flags(Opcode.DRAIN)

@@ -109,10 +109,10 @@ class RandomProgram:
         machine.load_program(self.words if words is None else words)
 
     def stored(self, machine: Machine) -> bytes:
-        """Return the content of the program's result in external memory, as bytes.
+        """Return the ``result_bytes`` bytes of external memory that the program may write.
 
-        ``machine`` is a machine that has run the program. The result has ``result_bytes`` bytes,
-        from the address ``result_addr`` on. The program may write no other bytes.
+        ``machine`` is a machine that has run the program. The bytes begin at the address
+        ``result_addr``.
         """
         return machine.read_memory(self.result_addr, self.result_bytes)
 

@@ -1,7 +1,8 @@
-"""Cases of a functional coverage campaign.
+"""Cases of a functional coverage campaign, which tests every instruction in many variants.
 
-A case runs a program on the circuit and on the golden machine; the program reaches some of the
-goals.
+A goal is an instruction with a certain flag and a certain value of one size, such as its number of
+rows. A case runs a program with the instructions of several goals on the circuit and on the golden
+machine, and compares the results.
 """
 
 from dataclasses import replace
@@ -42,14 +43,19 @@ _OUTPUT = frozenset({"per_tensor", "wide_out"})
 def points(name: str) -> set[str]:
     """Return the names of the functional coverage points of the configuration ``name``.
 
-    There is a point for each pair of a goal and a memory timing. The point's name contains the
-    names of the goal and the timing.
+    A point is a goal (an instruction with a certain flag and a certain size) that is reached with a
+    certain timing of external memory. The point's name is the goal's name, a space, and the
+    timing's name.
     """
     return {f"{goal} {stall}" for goal in goals(covered_config(name)) for stall in STALLS}
 
 
 def cases(name: str) -> int:
-    """Return the number of cases that cover all functional points of the configuration ``name``."""
+    """Return the number of cases that reach every goal with every timing of external memory.
+
+    A goal is an instruction of the configuration ``name`` with a certain flag and a certain size. A
+    case has at most ``GOALS`` goals and one timing.
+    """
     return len(STALLS) * -(-len(goals(covered_config(name))) // GOALS)
 
 
@@ -169,7 +175,7 @@ class DirectedProgram:
             self._program.append(self._stored(instruction, value))
 
     def wait_for_store(self, goal: Goal) -> None:
-        """Add a STORE, and a matrix instruction that waits until the STORE has ended.
+        """Append a STORE, and a matrix instruction that waits until the STORE has ended.
 
         The matrix instruction is that of the coverage goal ``goal``. It takes a dependency token
         that the STORE sends at its end, and so covers the circuit that waits for this token.

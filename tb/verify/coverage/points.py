@@ -81,10 +81,11 @@ Coverage = dict[str, ModuleCoverage]
 
 
 def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
-    """Return the coverage of each module, read from the coverage file ``data`` of Verilator.
+    """Return the coverage of each module of a simulated design.
 
-    The result is a dictionary from a module's key, which identifies its circuit, to its coverage.
-    ``verilog`` is the simulated Verilog.
+    ``data`` is the file with the coverage that Verilator has measured in a simulation. ``verilog``
+    is the Verilog of the simulated design. The result is a dictionary from a module's key, which
+    identifies its circuit, to its coverage.
 
     Line points are blocks of code, and the two outcomes of each condition and of each multiplexer.
     Toggle points are the two changes of each bit, from 0 to 1 and from 1 to 0. A point of a module

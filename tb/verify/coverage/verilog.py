@@ -45,12 +45,11 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return a sort key for a coverage point, so that equal modules sort their points alike.
+        """Return a key that sorts the coverage points of all modules with equal circuits alike.
 
-        ``point`` is a triple: line number in the text, column, comment. Modules with equal circuits
-        (and so equal ``key``) have the same lines, but in different designs the lines may have a
-        different order. Therefore the sort key does not contain the line number, but the line's
-        index in ``numbers``, which is the same in all these modules.
+        ``point`` is a triple: line number in the Verilog, column, and Verilator's name of the
+        point. The lines of a circuit may have different numbers in different designs. Therefore the
+        sort key has, in place of the line number, an index that is the same in all designs.
         """
         line, column, comment = point
         return self.numbers[line], column, comment

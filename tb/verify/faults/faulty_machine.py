@@ -196,7 +196,8 @@ class FaultMachine(VerilatorMachine):
           not simulated.
         - ENDED: the run was simulated to its end. External memory and registers contain its
           results.
-        - GOES_ON: the run did not end in more than twice the time without the fault.
+        - GOES_ON: the simulation was stopped before the run's end. It had reached a limit, which is
+          more than twice the number of cycles of the run without the fault.
         """
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")

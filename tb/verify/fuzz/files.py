@@ -79,9 +79,10 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 def judged(ended: Ended) -> str:
     """Return a sentence that describes a command's wrong behaviour; it is empty if all is right.
 
-    ``ended`` is the outcome of a command that has read a damaged file. The behaviour is right if
-    the command has accepted the file or refused it as :func:`run` demands, and has opened no file
-    outside the folder of the damaged file.
+    ``ended`` is the outcome of a command that has read a damaged file. The command may accept the
+    file and end with exit code 0 or 1. It may also refuse the file: then it must print one sentence
+    and end with exit code 2 within ``SECONDS`` of processor time. In both cases, it must not open a
+    file outside the folder of the damaged file, and must not print control characters.
     """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:

@@ -1,4 +1,8 @@
-"""Proof that a mutant's outputs equal the unit's outputs for all inputs from power-on."""
+"""Proof that a mutant and the original unit have the same outputs in every cycle.
+
+A mutant is a unit's netlist with one change. Both circuits begin in the state at power-on, and get
+the same inputs. The proof covers all sequences of inputs.
+"""
 
 import contextlib
 import re
