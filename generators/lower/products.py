@@ -44,9 +44,13 @@ class Product:
     def within(self, first: int, end: int, cols: int) -> "Product | None":
         """Return the part of the product that computes the tile columns ``first`` to ``end`` - 1.
 
-        A tile column is as wide as the array. For weights in slots, the part has only these tile
-        columns. Weights in memory are never split: the part is the whole product if its first tile
-        column is in the range, otherwise None.
+        A tile column is a range of ``cols`` columns, as wide as the array. In the result, tile
+        columns are counted from ``first`` on. There are two cases:
+
+        - The weights are in weight slots (array storage for one weight tile each): the result
+          multiplies only by the weights of these tile columns.
+        - The weights are in the scratchpad or in external memory: the product is not divided. The
+          result is the whole product if its first tile column is in the range, otherwise None.
         """
         if not self.k_tiles:
             tile = self.held.tile
@@ -136,20 +140,22 @@ class Matrix:
     def place(self, tile: int) -> int:
         """Return the index of the layer's tile column ``tile`` in a row of the requantized result.
 
-        A tile column is as wide as the array. If a weight tile stores the keys of several attention
-        heads, tile columns of zeros may precede each head's queries in the row. The zeros are
-        multiplied by the other heads' keys. The index counts these tile columns as well. Without
-        zeros, the index is ``tile``.
+        A tile column is a range of columns as wide as the array. Usually the index is ``tile``.
+        However, if the layer computes queries, the result may contain additional tile columns of
+        zeros (:func:`query_starts`), and the index counts these too.
         """
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns, (first, count), in a range of a requantized row.
+        """Return the layer's tile columns that a range of the requantized result contains.
 
-        A tile column is as wide as the array. The range is ``count`` tile columns of the row, from
-        tile column ``first`` on. If a weight tile stores the keys of several attention heads, tile
-        columns of zeros may precede each head's queries in the row. The zeros are multiplied by the
-        other heads' keys. They are not columns of the layer, so the result does not count them.
+        A tile column is a range of columns as wide as the array. The arguments are tile columns of
+        the result: the index of the first one, and their number. The method returns tile columns of
+        the layer: the index of the first one, and their number.
+
+        Usually the two ranges are equal. However, if the layer computes queries, the result may
+        contain additional tile columns of zeros (:func:`query_starts`), which are not columns of
+        the layer.
         """
         if not self.places:
             return first, count
@@ -157,21 +163,20 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide a range of the layer's tile columns into groups with equal distances.
+        """Divide tile columns of the layer into groups of evenly spaced sums.
 
-        A tile column is as wide as the array. The range is ``count`` tile columns of the layer,
-        from ``first`` on. If a weight tile stores the keys of several attention heads, tile columns
-        of zeros may precede each head's queries. The zeros are multiplied by the other heads' keys.
-        So the sums of neighbouring tile columns of the layer may have different distances in the
-        accumulators. Each group is computed separately.
+        A tile column is a range of columns as wide as the array. The arguments select adjacent tile
+        columns of the layer. Usually their sums are also adjacent in the accumulators, and the only
+        group has all of them. However, if the layer computes queries, the accumulators may have
+        tile columns of zeros (:func:`query_starts`) between the sums.
 
-        Yields ((first, count), index, distance) of each group. Both ``index`` and ``distance``
-        include the tile columns of zeros:
+        Yields ((first, count), offset, distance) of each group:
 
-        - ``(first, count)`` are the group's tile columns in the layer.
-        - ``index`` is the number of tile columns from the range's start to the group.
-        - ``distance`` is the number of tile columns from each of the group's tile columns to the
-          next.
+        - ``(first, count)`` are the group's tile columns in the layer, without the zeros.
+        - ``offset`` is the number of tile columns in the accumulators from the range's first sums
+          to the group's first sums.
+        - ``distance`` is the number of tile columns in the accumulators from the sums of one tile
+          column of the group to those of the next; 1 means that the sums are adjacent.
         """
         places = self.places[first : first + count]
         if not places:
@@ -205,22 +210,21 @@ class Room:
     def layer(
         self, op: Linear, rows: slice, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store some rows of a layer's weights, and return the products that multiply by them.
+        """Store rows of a layer's weights in the memory :attr:`home`, and return their products.
 
-        ``rows`` is the range of the rows. The result is a pair of lists of :class:`Product`. The
-        first list has the products with the stored rows.
+        ``rows`` selects rows of the layer's weights [k, n]. The layer may have a low-rank
+        correction: two thin matrices, whose product is added to the weights. ``thin`` selects
+        ranges of rows of the second thin matrix, which are also stored (default: none).
 
-        The second list is for a low-rank correction: two thin matrices, whose product is added to
-        the weights. ``thin`` has ranges of rows of the second thin matrix (default: none). These
-        rows are stored too, and the second list has the products with them.
-
-        Nested weights are stored as bit planes, one after another. The rows ``thin`` are stored
-        after the first plane.
+        The result is a pair of lists of :class:`Product`. The products of the first list multiply
+        by the stored rows of the weights. The products of the second list multiply by the stored
+        rows of the second thin matrix.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]
         for plane, part in enumerate(planes):
             products += self._rows(part, rows, plane)
+            # A correction follows the first bit plane of nested weights.
             if op.correction is not None and not plane:
                 correction = [each for some in thin for each in self._rows(op.correction, some)]
             self.complete(plane)

@@ -74,11 +74,12 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> list[Part]:
-        """Ranges of rows, [(first, count)], that are multiplied and requantized separately.
+        """Groups of activation rows, [(first, count)], that are processed one after another.
 
-        If a run processes one token of each of several texts, each token is a row. Each row is a
-        range if the member ``apart`` of the decoder's :class:`Cuts` is true. In all other cases,
-        all rows are one range.
+        A run has one row of activations for each token. A linear layer multiplies and requantizes
+        one group of rows at a time. Usually all rows are one group. If a run processes one token of
+        each of several texts, the compiler may decide that each row is a group
+        (:attr:`Cuts.apart`).
         """
         separate = self.texts > 1 and self.plan.cuts.apart
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
@@ -143,19 +144,25 @@ class Instructions(Rules):
         tiles: tuple[int, int] | None = None,
         split: int | None = None,
     ) -> None:
-        """Append to the program the instructions that multiply rows by a linear layer's weights.
+        """Append instructions that multiply rows of activations by a linear layer's weights.
 
-        - ``source`` is the view (address and stride) of the rows, by default the layer's input.
-        - ``rows`` and ``tiles`` (first, count) select rows of the input and tile columns of the
-          weights (each as wide as the array), by default all.
-        - ``split`` is the index of a range of weight rows. If it is given, the rows are multiplied
-          only by the weights in this range.
-        - ``acc`` is the first accumulator row of the sums, by default that of the layer's sums.
+        The layer's weights are a matrix [k, n]. Its k rows may be divided into ranges, which are
+        multiplied by separate instructions and have common sums.
+
+        - ``source`` is the view (address and stride) of the activations, by default the layer's
+          input.
+        - ``rows`` (first, count) selects rows of the activations, by default all.
+        - ``tiles`` (first, count) selects tile columns of the weights (each as wide as the array),
+          by default all.
+        - ``split`` is the index of the only range of weight rows to multiply by. By default, the
+          method multiplies by all ranges.
+        - ``acc`` is the accumulator row at which the sums of activation row 0 and the first
+          selected tile column begin, by default that of the layer's sums.
 
         A layer may have a low-rank correction: two thin matrices, whose product is added to the
-        weights. The call for the last range of weight rows also appends the products with these
-        matrices. The product with the first matrix is appended only if ``tiles`` begins at tile
-        column 0; calls for later tile columns read its requantized result.
+        weights. The call for the last range of weight rows also multiplies by these matrices. It
+        multiplies by the first thin matrix only if ``tiles`` begins at tile column 0. Calls for
+        later tile columns use the same result of the first thin matrix.
         """
         matrix, low, rows = self.plan.matrices[op.target.name], op.low_rank, rows or self.whole
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -231,13 +238,12 @@ class Instructions(Rules):
         self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes in a range of ``count`` rows of a tensor.
+        """Return the number of rows that a run processes, of ``count`` adjacent rows of a tensor.
 
-        If ``count`` is less than the largest number of rows of a run, the result is ``count``.
-        Otherwise the result is the number of all rows of the run. If this number varies, the result
-        is an operand that reads the number from a register; the host writes the register before
-        each run. ``first`` and ``total`` have no effect; the method has them because encoders need
-        them.
+        The result is ``count`` if this is less than :attr:`rows`, the largest number of rows in a
+        run. Otherwise it is the number of rows in the run. If this number varies, the result is an
+        operand (:class:`Given`), whose value is the content of a register. The host writes the
+        number to this register before each run. The method does not use ``first`` and ``total``.
         """
         return count if count < self.rows else self.m
 
@@ -297,15 +303,16 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
-        """Append products that need only the first ``columns`` columns of their input ``tensor``.
+        """Append a layer's products with those columns of its input that are already computed.
 
-        The products are those of the linear layer that reads the tensor and adds its result to the
-        residual stream. If the weights stay on the chip, their rows may be divided into ranges. The
-        product with a range reads only the corresponding columns of the input. Products that an
-        earlier call has appended are omitted.
+        ``tensor`` is the input of a layer whose result is added to the residual stream. The first
+        ``columns`` columns of the tensor are already computed. ``rows`` (first, count) selects rows
+        of the tensor, by default all.
 
-        Weights that each run loads from external memory are one range, which needs all columns of
-        the input. ``rows`` (first, count) selects rows of the input, by default all.
+        The rows of the layer's weights may be divided into ranges. Each range is multiplied by the
+        input columns with the same indices as its weight rows. The method appends the product with
+        each range whose input columns are all computed, unless an earlier call has appended this
+        product.
         """
         rows = rows or self.whole
         op = self._takers[tensor.name]

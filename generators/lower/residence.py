@@ -169,28 +169,33 @@ class Kept:
 
     @property
     def count(self) -> Given:
-        """Operand that reads the number of cache slots to which the last token of a run attends.
+        """Number of cache slots to which the last token of a run attends, as a register operand.
 
-        The host writes this number to a register before each run.
+        The host writes the number to a register before each run, and instructions use the
+        register's content.
         """
         return Given(of_text(self.register, self.text), self.capacity)
 
     def slot(self, register: Register, first: int = 0) -> int | Given:
-        """Return the operand for the position in weight slots where a run stores its first token.
+        """Return an operand that selects where in weight slots a run writes keys or values.
 
-        A weight slot is storage in the array for one weight tile. The operand is ``first`` plus the
-        content of a register, which the host writes before each run. Its meaning depends on
-        ``register``:
+        A weight slot is storage in the array for one weight tile. A run writes the key of each
+        token into a column of a slot, and the value into a row. ``register`` selects the operand:
 
-        - ``Register.KEY`` or ``Register.VALUE``: the number of the slot. ``first`` is the number of
-          the first slot of the keys or values.
-        - ``Register.KEY_LINE``: the column of the token's key in the slot.
-        - ``Register.VALUE_LINE``: the row of the token's value in the slot.
+        - ``Register.KEY``: number of the slot for the key of the run's first token. ``first`` is
+          the number of the first slot for keys.
+        - ``Register.KEY_LINE``: column of this key in its slot.
+        - ``Register.VALUE``: number of the slot for the value of the run's first token. ``first``
+          is the number of the first slot for values.
+        - ``Register.VALUE_LINE``: row of this value in its slot.
 
-        If a run processes several texts, the operand reads the corresponding register of text
-        number :attr:`text`. If a run stores all keys and values at once, the result is the constant
-        ``first``: each run computes them again, or they are those of an encoder-decoder's source
-        text.
+        The operand is ``first`` plus the content of the register, which the host writes before each
+        run. If a run processes several texts, each text has separate registers, and the operand
+        uses those of text number :attr:`text`.
+
+        A register is not needed if all keys and values are written at once. Then the result is the
+        constant ``first``. This is the case for the source text of an encoder-decoder, and if each
+        run computes all keys and values again.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first

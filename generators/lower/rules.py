@@ -62,12 +62,12 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes in a range of ``count`` rows of a tensor.
+        """Return the number of rows that a run processes, of ``count`` adjacent rows of a tensor.
 
-        ``first`` is the index of the range's first row, and ``total`` is the number of rows of the
-        tensor. If every run processes the same number of rows, the result is this number. If the
-        number varies, the result is an operand that reads the number from a register; the host
-        writes the register before each run.
+        ``first`` is the index of the first of these rows, and ``total`` is the tensor's number of
+        rows. If all runs process the same number of these rows, the result is the number. Otherwise
+        the result is an operand (:class:`Given`), whose value is the content of a register. The
+        host writes the number to this register before each run.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -130,8 +130,9 @@ class Rules(ABC):
     def acc(self, name: str, rows: int) -> int:
         """Allocate ``rows`` accumulator rows for the sums of a product, and return the first row.
 
-        The rows may be those of earlier sums. ``name`` has no effect here; a subclass may reserve
-        rows for the sums with this name.
+        If too few rows are left, allocation begins at row 0 again. The new sums then replace those
+        of earlier products. The argument ``name`` is for subclasses: a subclass may reserve rows
+        for the sums with this name.
         """
         return self.accumulators.take(rows)
 
@@ -184,16 +185,18 @@ class Rules(ABC):
     ) -> Iterator[Draft]:
         """Yield the instructions that multiply rows of activations by weights of a linear layer.
 
-        - ``op`` is the layer, and ``matrix`` has its weights, whose rows are divided into ranges.
-        - ``splits`` are the indices of the ranges of weight rows to multiply by. If the layer has a
-          low-rank correction (two thin matrices, whose product is added to the weights), the last
-          range includes the products with the second thin matrix.
-        - ``rows`` (first, count) are the rows of activations.
+        - ``op`` is the layer, and ``matrix`` has its weights [k, n]. The k rows of the weights are
+          divided into ranges.
+        - ``splits`` are the indices of the ranges to multiply by. If the layer has a low-rank
+          correction (two thin matrices, whose product is added to the weights), the last range
+          includes the products with the second thin matrix.
+        - ``rows`` (first, count) selects rows of the activations.
+        - ``sums`` is the view (address and stride) of the sums in the accumulators. Its address is
+          the accumulator row of the first selected activation row and tile column. Its stride is
+          the number of accumulator rows from one tile column to the next.
+        - ``tiles`` (first, count) selects tile columns of the weights, each as wide as the array.
         - ``source`` is the view (address and stride) of the activations, by default the layer's
           input.
-        - ``tiles`` (first, count) are the tile columns of the weights, each as wide as the array.
-        - ``sums`` is the view of the accumulators for the sums; it begins with those of the first
-          of ``tiles``.
         """
         m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -290,12 +293,15 @@ class Rules(ABC):
         return chunks
 
     def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield the DRAIN instructions ``drains``, each followed by norms and conversions.
+        """Yield DRAIN instructions, each followed by norms and conversions of the written rows.
 
-        ``chunks`` has pairs (end, instructions): norms and conversions of some rows before row
-        ``end``. A DRAIN is followed by the chunks whose rows are then all written. These chunks are
-        removed from ``chunks``. A DRAIN and the norm directly after it become one instruction if
-        the machine supports this.
+        Each DRAIN in ``drains`` writes some rows of a tensor. ``chunks`` has one pair (end,
+        instructions) for each chunk of these rows, in ascending order. The instructions are the
+        norms and conversions of the chunk, and ``end`` is the index of the row after the chunk.
+
+        After each DRAIN, the method yields the instructions of all chunks whose last row is now
+        written, and removes these chunks from ``chunks``. A DRAIN and the norm directly after it
+        become one instruction if the machine supports this.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -336,28 +342,33 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return :class:`Work`: addresses and sizes of an instruction that writes part of a tensor.
+        """Return the addresses and sizes of an instruction that writes part of a tensor.
 
-        The instruction reads the view (address and stride) ``source``. ``rows`` and ``columns``
-        (first, count) select the part of the tensor ``target``; a run writes ``m`` of the rows.
-        ``params`` is the first word of the requantization parameters. The part is written to the
-        view ``place``, by default the tensor's buffer. ``anew`` must be false if an instruction
-        still reads the buffer's old content. Otherwise the first write to the buffer may destroy
-        this content.
+        - ``source`` is the view (address and stride) that the instruction reads.
+        - ``target`` is the tensor, and ``rows`` and ``columns`` (first, count) select the part.
+        - ``m`` is the number of selected rows that a run writes: a number, or an operand that reads
+          it from a register.
+        - ``params`` is the index of the first requantization parameter in the parameter memory.
+        - ``place`` is the view to which the part is written, by default the tensor's buffer.
+        - ``anew`` is true if no instruction reads the buffer's old content after this write begins.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the buffer of a view if a write may destroy its old content, otherwise "".
+        """Return the buffer whose old content is not needed from an instruction on, or "".
 
-        ``target`` is the view (address and stride) to which an instruction writes. The result is
-        the name of the view's scratchpad buffer if all of these conditions are true:
+        The instruction writes to ``target``, a view (address and stride) in a scratchpad buffer.
+        The result is the name of this buffer if all of these conditions are true, otherwise an
+        empty string:
 
-        - No earlier instruction of the same :class:`Step` writes to the buffer.
-        - No instruction reads the buffer's old content any more (``anew`` is true).
-        - Buffers may share bytes (:attr:`lasting` is false).
+        - The instruction is the first of its :class:`Step` that writes to the buffer. A step is an
+          operation with the rowwise operations (such as norms) after it.
+        - No instruction reads the buffer's old content from here on (``anew`` is true).
+        - Several buffers may use the same bytes at different times (:attr:`lasting` is false).
+
+        If the result is a name, other buffers may use the buffer's bytes before the instruction.
         """
         if self.lasting:
             return ""

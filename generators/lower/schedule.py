@@ -137,19 +137,22 @@ def _is_far(refusal: FitError, config: Config) -> bool:
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], ...]:
-    """Return the plans (:class:`Choices`) with which an encoder's program is tried first.
+    """Return the plans with which the search for an encoder's program begins, in four lists.
 
-    The result is four lists of series. A series is a list of plans that differ only in the sizes of
-    loads and tensor blocks, and in the rule for omitting tiles of zeros. A block is a part of a
-    tensor with a separate buffer. A product is computed in parts, whose weights fit a scratchpad
-    buffer.
+    A plan (:class:`Choices`) defines the loops of a program and the sizes of its loads and blocks.
+    A block is a part of a tensor with a separate buffer. A product is computed in parts, each with
+    weights that fit a scratchpad buffer.
 
-    - List 0: plans that keep all tensors in the scratchpad.
-    - List 1: plans of list 0 with a loop over a product's parts, but with one buffer instead of two
-      for the loads. Loads then wait for the previous part's products (``piped`` is false).
-    - List 2: plans that load the input again for each part of a product. The list is empty if the
-      input is not divided into blocks of columns.
-    - List 3: plans that move blocks to external memory if the scratchpad has no room.
+    Each list contains series, and a series is a list of plans. The plans of a series differ only in
+    the sizes of loads and blocks, and in the rule for omitting tiles of zeros. The four lists are:
+
+    - List 0: all tensors stay in the scratchpad.
+    - List 1: all tensors stay in the scratchpad, and the parts of a product are iterations of a
+      loop. Loads of weights have one buffer instead of two, so they wait for the product of the
+      previous part.
+    - List 2: if a product reads the model's input, each of its parts loads the input again. The
+      list is empty if the input is not stored as several blocks of columns.
+    - List 3: blocks are moved to external memory if the scratchpad has no room.
 
     If ``sparse`` is true, weights may be stored as sparse matrices.
     """

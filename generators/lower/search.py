@@ -40,7 +40,10 @@ PlacedTrial: TypeAlias = Trial[Placed]
 
 
 class Search:
-    """Searches for the choices with which an encoder's program fits the memories and is fastest."""
+    """Searches for the fastest program of an encoder that fits the memories of a machine.
+
+    Programs differ in their tiling, loops and order of loads (:class:`Choices`).
+    """
 
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch
@@ -67,16 +70,16 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: FitError) -> bool:
-        """Return True if no plan with smaller loads and blocks than ``plan`` can fit.
+        """Return True if no plan with smaller loads and blocks than ``plan`` needs to be tried.
 
-        A block is a part of a tensor with a separate buffer. ``refusal`` is the reason why the
-        program of ``plan`` does not fit. The result is True in two cases:
+        A block is a part of a tensor with a separate buffer. The program of ``plan`` does not fit a
+        memory, and ``refusal`` is the reason:
 
-        - The tensors alone exceed the scratchpad, and :attr:`patient` is false. If :attr:`patient`
-          is true, smaller loads are tried anyway.
-        - The program has too many words. However, smaller loads are tried if loops over a product's
-          parts load the input again, or if the program may fit without moves of blocks to external
-          memory.
+        - The tensors alone exceed the scratchpad. The result is True if :attr:`patient` is false.
+        - The program has too many words. The result is True except in two cases. In the first case,
+          a loop over the parts of a product loads the product's input again for each part. In the
+          second case, the program might fit if it did not move blocks to external memory.
+        - There is another reason. The result is False.
         """
         if refusal.stage == Stage.TOO_LONG:
             varied = plan.reloads and plan.loop_parts
@@ -84,12 +87,12 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> PlacedTrial:
-        """Return a program of an encoder's first :data:`SAMPLED` layers, as a trial.
+        """Return a program of an encoder's first :data:`SAMPLED` layers, with its predicted cycles.
 
-        A trial is a program with its predicted cycles. ``plan`` has the program's loops, sizes of
-        loads, and order. Each load is placed at most ``plan.ahead`` items (groups of instructions)
-        before its use. If the buffers do not fit the scratchpad, loads closer to their uses are
-        tried. Raises :class:`FitError` if no such program fits.
+        ``plan`` has the choices that define the program. A program is a sequence of items (groups
+        of instructions). Each load is issued at most ``plan.ahead`` items before the item that uses
+        its data. If the buffers do not fit the scratchpad, smaller distances are tried. Raises
+        :class:`FitError` if the program does not fit with any of these distances.
         """
         try:
             lowered = self._lower(plan)
@@ -141,12 +144,15 @@ class Search:
         return best if best.source.spilled else settle(best)
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return the changes of ``plan`` to try, in the order of the trials.
+        """Return the changes of ``plan`` that the search tries.
 
-        The result has one list for each choice (such as the size of loads), with alternative
-        changes. A change is a dictionary from field names of :class:`Choices` to new values. Many
-        changes also set ``ahead``, the most items (groups of instructions) between a load and its
-        use, to its upper limit.
+        The result has one list for each choice that is changed, such as the size of loads. The
+        search tries these lists in order. A list has the alternatives for its choice. Each
+        alternative is a dictionary from field names of :class:`Choices` to new values.
+
+        Many alternatives also set ``ahead`` to the largest value that the search uses, so that
+        loads are issued as early as possible. :meth:`try_out` then tries smaller values if
+        necessary.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
@@ -188,10 +194,11 @@ class Search:
         return best
 
     def finish(self, best: PlacedTrial) -> PlacedTrial:
-        """Return the trial ``best`` with the program of all layers instead of the first layers.
+        """Return ``best`` with the program of all layers of the encoder.
 
-        A trial is a program with its predicted cycles. Raises :class:`FitError` if the whole
-        program does not fit.
+        ``best`` is a trial: a program with its predicted cycles. The search compares programs of
+        the first :data:`SAMPLED` layers. This method makes the program of all layers with the same
+        choices. Raises :class:`FitError` if this program does not fit.
         """
         whole, addresses = best.source, best.addresses
         if whole.lowered.missing:

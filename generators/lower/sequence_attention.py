@@ -116,10 +116,13 @@ class SequenceAttention(Heads):
     def loops(self) -> list[Node]:
         """Return the instructions of all heads, as loops over the heads.
 
-        Queries, keys, values and results may be stored in several blocks of columns, each with the
-        columns of some heads. The heads of each block have a separate loop. If groups of query
-        heads share a key head, and the block has whole groups, an iteration of this loop is a
-        group: an inner loop over its query heads.
+        Queries, keys, values and results may be stored in several blocks, each with the columns of
+        some heads. The heads are divided into ranges at the borders of these blocks, and each range
+        has a separate loop.
+
+        Usually an iteration of the loop computes one head. However, groups of query heads may share
+        a key head. If the number of heads in the range is a multiple of a group's size, an
+        iteration computes one group, with an inner loop over the heads of the group.
         """
         op, heads, head_dim = self.op, len(self.op.heads), self.op.head_dim
         marks = {

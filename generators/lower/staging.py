@@ -47,20 +47,24 @@ class Stage:
 
     @property
     def opening(self) -> Item:
-        """The first item of the program, with loads that precede the loads of all other items.
+        """The first item of the program, for loads that must be issued before all other loads.
 
-        An item is a group of instructions with its loads.
+        An item is a group of instructions, and the loads that these instructions need. If the
+        program has no such first item yet, an empty one is inserted.
         """
         if not self.items or self.items[0].stream != OPENING:
             self.items.insert(0, Item(stream=OPENING))
         return self.items[0]
 
     def load(self, item: Item, buffer: str, data: Bytes, place: int = 0) -> None:
-        """Append ``data`` to the memory image, and a LOAD of these bytes to ``item``.
+        """Append to ``item`` a LOAD of ``data`` from external memory to a scratchpad buffer.
 
-        An item is a group of instructions with its loads. The bytes are loaded into ``buffer``,
-        from its byte ``place`` on. If :attr:`keeps` is true, the bytes stay on the chip after the
-        first run, so only this run executes the load. Otherwise every run executes it.
+        An item is a group of instructions, and the loads that these instructions need. ``data`` is
+        appended to the image of external memory. ``buffer`` is the name of the scratchpad buffer,
+        and the data begin at byte ``place`` of this buffer.
+
+        If :attr:`keeps` is true, the data stay on the chip after the first run, and only the first
+        run executes the LOAD. Otherwise every run executes it.
         """
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps, place=place)
 
@@ -93,9 +97,10 @@ class Stage:
         item.loads.append(replace(loading, plane=plane))
 
     def begin_item(self, stream: str = "") -> Item:
-        """Append an item (a group of instructions with its loads) to the program, and return it.
+        """Append an empty item to the program, and return the item.
 
-        ``stream`` is the name of a group of items, whose loads use the same buffers in turn.
+        An item is a group of instructions, and the loads that these instructions need. If items
+        have the same name ``stream``, their loads use the same buffers in turn.
         """
         self.items.append(Item(stream=stream))
         return self.items[-1]
@@ -127,9 +132,10 @@ class Stage:
         return items
 
     def take(self) -> list[Node]:
-        """Remove all items appended since the last call, and return their instructions and loads.
+        """Remove all items from the stage, and return their instructions and loads as one list.
 
-        Each load is moved to the earliest position at which its buffer is free.
+        An item is a group of instructions, and the loads that these instructions need. In the list,
+        each load is at the earliest position at which its buffer is free.
         """
         (nodes,) = arrange([self.section()], STAGES - 1, across=False, early=True)
         return nodes
@@ -167,12 +173,12 @@ class Blob:
 
 
 def constants(stage: Stage) -> None:
-    """Append a model's requantization parameters and activation tables to the memory image.
+    """Append instructions that load a model's requantization parameters and activation tables.
 
-    These are all words and tables that ``stage.memory`` has allocated. The function also appends
-    instructions to the program of ``stage``. These instructions load the words and tables into
-    scratchpad buffers, piece by piece, and copy them to the parameter memory and to the table
-    slots.
+    The instructions are appended to the program of ``stage``. They load the data from external
+    memory into scratchpad buffers, piece by piece, and copy each piece to the parameter memory or
+    to a table slot. The function also appends the data to the image of external memory. The data
+    are all parameters and tables that ``stage.memory`` has allocated.
     """
     memory = stage.memory
     width = memory.config.word_bytes

@@ -104,11 +104,11 @@ def compile_text(
     The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit.
     Otherwise they are read from external memory for each token.
 
-    If the configuration has two weight slots, each run streams the weights from external memory.
-    Keys, values and requantization parameters stay on the chip if they fit. Otherwise they are also
-    streamed, and the program has a loop over the layers. If external memory has no room for both
-    the embeddings and the streamed data, setup programs load the embeddings into the scratchpad.
-    The host then writes the streamed data to external memory.
+    If the configuration has two weight slots, each run loads all weights from external memory.
+    Keys, values and requantization parameters stay on the chip if they fit. Otherwise each run also
+    loads these, and the program has a loop over the layers. If external memory has no room for both
+    the embeddings and the data that each run loads, setup programs first copy the embeddings to the
+    scratchpad. The host then writes the other data to external memory.
 
     If the model's norms are deferred, a norm stores one factor for each row, and the next product
     multiplies the row by it. Then weights must stay on the chip, and tokens are processed one by
@@ -120,15 +120,15 @@ def compile_text(
       Prompts are not processed in chunks. Requantization parameters, keys and values must fit the
       chip.
     - If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
-      Each run computes all keys and values from them, with identical results.
-    - If ``sparse`` is true, streamed weights are sparse matrices if this makes the products of one
-      token faster.
+      Each run computes all keys and values from these inputs, with identical results.
+    - If ``sparse`` is true, weights that each run loads are sparse matrices if this makes the
+      products of one token faster.
     - If ``search`` is true, the result is the fastest program of a search, otherwise the first that
       fits.
 
     Raises :class:`FitError` if a memory of the chip is too small or a unit does not support the
-    model. Raises :class:`InputError` if the context is impossible, or if external memory is too
-    small.
+    model. Raises :class:`InputError` if the value of an option is out of range, for example a
+    ``context`` of more tokens than the model supports, or if external memory is too small.
     """
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)
@@ -205,13 +205,15 @@ def _compile_fitting(
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
     """Return the possible placements of a decoder's data in memories, the preferred one first.
 
-    Each :class:`Way` names the memory of each kind of data, and the largest number of tokens in a
-    chunk of a prompt. This number is ``rows``, or less if the cache or the accumulators have too
-    few rows. The number is 1 in each of these cases:
+    Each :class:`Way` names the memory of each kind of data, and the largest number of prompt tokens
+    that a run processes. This number is the smallest of these limits:
 
-    - a run has several texts;
-    - the model has norms of each query and key head, or attends to a source text;
-    - the configuration has ``row_factors``: norms store a factor for each row, which the next
+    - ``rows``;
+    - the number of tokens in the cache;
+    - the number of tokens whose sums fit the accumulators;
+    - 1, if a run processes several texts (``texts`` > 1);
+    - 1, if the model has norms of each query and key head, or attends to a source text;
+    - 1, if the configuration has ``row_factors``: norms store a factor for each row, which the next
       product applies.
     """
     alone = decoder.source is not None or decoder.description.head_norms

@@ -130,19 +130,20 @@ class TokenAttention(Heads):
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
-        """Return three lists of functions that make the attention's instructions for one token.
+        """Return functions that make the attention's instructions for one token, as three lists.
 
         - The first list has one function, for the scores and their softmax.
         - The second list has one function for each range of key heads in :attr:`parts`. It
           multiplies probabilities by values.
-        - The third list has one function for each of these ranges. It requantizes the sums.
+        - The third list has one function for each of these ranges. It requantizes the sums of the
+          second list's products.
 
         The query heads that share a key head are rows of one product.
 
-        ``drain`` is a function that appends the DRAIN (requantization) of the new token's values to
-        the program. The function of the first list calls it after the first product of scores.
-        ``drain`` may only be given if :attr:`ahead` is true: all products of scores then precede
-        the first softmax.
+        ``drain`` is a function that appends the requantization of the token's values to the
+        program. The function of the first list calls ``drain`` after the first product of scores.
+        It may only be given if all products of scores precede the first softmax (:attr:`ahead` is
+        true).
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []

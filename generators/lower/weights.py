@@ -52,10 +52,12 @@ class Held:
 def cuts(
     op: Linear, rows: slice, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[Held]:
-    """Yield parts of the weights in the range ``rows``, with at most ``size`` bytes each.
+    """Divide rows of a layer's weights into parts of at most ``size`` bytes, and yield the parts.
 
-    A part is one or more whole tile columns (each as wide as the array). If a single tile column
-    has more than ``size`` bytes, a part is some rows of one tile column.
+    ``rows`` selects rows of the layer's weight matrix [k, n]. A tile column is a range of the
+    matrix's columns, as wide as the array of multipliers. A part has all selected rows of one or
+    more tile columns. If a single tile column has more than ``size`` bytes, a part has only some of
+    the selected rows of one tile column.
 
     ``bounds`` are ascending indices of tile columns, from 0 to the number of tile columns. A part
     does not extend across a bound. Parts between two neighbouring bounds have about equal sizes.
@@ -90,16 +92,16 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the parts of a layer's weights that are stored; tiles of zeros are omitted.
+    """Return the parts of a layer's weights that are stored if tiles of zeros are omitted.
 
-    ``whole`` is the range of weights to store, and ``used`` [k, n] is False for weights that are
+    ``whole`` is the range of weights to divide, and ``used`` [k, n] is False for weights that are
     zero. If ``used`` is None, nothing is omitted, and the only part is ``whole``. Otherwise parts
     are rectangles of tiles, and each part needs one product instruction.
 
-    If a tile column has only zeros, it is always omitted. Another rectangle of zeros is omitted
-    only if this saves at least ``ratio * PRODUCT_WORDS`` cycles in a product of ``height`` rows.
-    :data:`PRODUCT_WORDS` is the number of program words of a product instruction. If groups of
-    weights share scales, only whole groups are omitted.
+    If a tile column has only zeros, it is always omitted. Omitting another rectangle of zeros may
+    require one more product instruction, which has :data:`PRODUCT_WORDS` program words. So the
+    rectangle is omitted only if this saves at least ``ratio`` cycles for each of these words, in a
+    product of ``height`` rows. If groups of weights share scales, only whole groups are omitted.
     """
     if used is None:
         return [whole]
@@ -172,15 +174,18 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return a linear layer whose weights have the format of weight slots, and instruction flags.
+    """Return rows of a layer's weights in the format of weight slots, with flags of instructions.
 
-    A weight slot is storage in the array for one weight tile, to which PRELOAD copies the weights.
-    The result is (layer, range of its rows, flags of PRELOAD, flags of the product instruction).
-    These rows have the weights of the rows ``rows`` of the layer ``op``.
+    A weight slot is storage in the array for one weight tile, to which a PRELOAD instruction copies
+    the weights. ``rows`` selects rows of the weights of ``op``, and ``flags`` are the instruction
+    flags for decoding their format. The result is (layer, rows, flags of PRELOAD, flags of the
+    product instruction):
 
-    ``flags`` are the flags for decoding the weights' format. If a byte of a slot contains two
-    weights, the product instruction decodes them as it reads the slot. If a byte contains one
-    weight, PRELOAD decodes the weight as it writes the slot.
+    - If a byte of a slot contains one weight, the layer and rows are ``op`` and ``rows``. PRELOAD
+      decodes the weights, and has all ``flags``. The product instruction has none of them.
+    - If a byte contains two weights, the result is another layer, whose weights are these bytes.
+      The product instruction decodes the weights, and has all ``flags``. PRELOAD has only the flag
+      ``grouped``, if it is in ``flags``.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()

@@ -1,9 +1,10 @@
 """Windowed attention with global tokens: the keys to which a group of query rows attends.
 
-Scores have one row per query of the group, and one column per key. If there are global tokens, the
-windows of the group's rows overlap. The columns of the global tokens are inserted at a place in
-this overlap. So each row attends to one interval of columns. The interval moves by one column from
-each row to the next.
+In windowed attention, a query attends to the keys of nearby tokens (its window) and of the global
+tokens. Scores have one row per query of the group, and one column per key. The columns of the
+global tokens are inserted between the others, where the windows of all rows of the group overlap.
+So each row attends to one interval of columns. The interval moves by one column from each row to
+the next.
 """
 
 import math
@@ -36,9 +37,9 @@ class Span:
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """The ranges (first, count) of key rows to which this group of query rows attends.
+        """The ranges (first, count) of keys to which the group of query rows attends.
 
-        The ranges are in the order of the columns of the scores.
+        The attention scores have one column per key. The ranges are in the order of these columns.
         """
         return tuple(piece for run in self.runs for piece in run)
 
@@ -49,10 +50,14 @@ class Span:
 
 
 def most_rows(op: Attention, config: Config, most: int) -> int:
-    """Return the number of query rows whose attention is computed together, at most ``most``.
+    """Return the largest number of query rows whose attention is computed together.
 
-    In windowed attention, the number is also at most twice the array's rows. If windowed attention
-    has global tokens, the number is also at most the window plus 2.
+    The number is the smallest of these limits:
+
+    - ``most``;
+    - in windowed attention: twice the number of the array's rows;
+    - in windowed attention with global tokens (to which all tokens attend): ``op.window`` + 2,
+      where ``op.window`` is the number of tokens in the window on each side.
     """
     if not op.window:
         return most
@@ -61,10 +66,12 @@ def most_rows(op: Attention, config: Config, most: int) -> int:
 
 
 def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
-    """Return the :class:`Span` of keys to which ``m`` query rows from ``row`` on attend.
+    """Return the :class:`Span` of keys to which a group of adjacent query rows attends.
 
-    The sequence has ``n`` tokens. Either all of the rows are global tokens, or none of them is. If
-    they are global tokens, or if attention is not windowed, the rows attend to all keys.
+    ``row`` is the index of the group's first row, ``m`` is its number of rows, and ``n`` is the
+    number of tokens in the sequence. The rows attend to all keys in two cases: if attention is not
+    windowed, or if the rows are global tokens (tokens that attend to all others). Either all rows
+    of the group are global tokens, or none of them is.
     """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
