@@ -58,15 +58,16 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field values of a configuration, with older fields converted to newer fields.
 
-    ``values`` maps short names of configuration fields, such as ``rows``, to values. It has all
-    newer fields, and may have older fields. Each option of a newer field, such as ``multiplier``,
-    stands for a combination of values of two or three older fields (:data:`CHOICES`).
+    ``values`` is a dictionary from the short names of configuration fields to values. It has all
+    newer fields, and may have older fields. Each option of a newer field stands for a combination
+    of values of two or three older fields (:data:`CHOICES`). For example, the option ``single`` of
+    ``multiplier`` stands for ``packed`` false and ``pass_width`` 8.
 
-    The conversion begins with the combination for the newer field's present option. The value of
-    each older field in ``values`` is set in this combination. The newer field then gets the option
-    that stands for the changed combination. The result has no older fields.
+    If ``values`` has an older field, the combination gets this field's value, and the newer field
+    gets the option that stands for the new combination. For example, ``multiplier`` is changed
+    from ``single`` to ``shared`` if ``packed`` is true. The result has no older fields.
 
-    Raises :class:`InputError` if no option stands for the changed combination, and
+    Raises :class:`InputError` if no option stands for the new combination, and
     :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}

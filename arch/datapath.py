@@ -30,9 +30,10 @@ class Datapath:
 
     @property
     def weight_latency(self) -> int:
-        """Cycles from a scratchpad request for a row of a weight tile to the arrival of the row.
+        """Cycles from an accepted read request for weights to the arrival of the weights.
 
-        If an instruction transposes its weights, the array requests columns instead of rows.
+        Weights are read from the scratchpad. A request reads a row of a weight tile, or a column if
+        the instruction transposes its weights. The latency is the same for rows and columns.
         """
         return self.sram_latency + self.stages
 

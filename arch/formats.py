@@ -43,10 +43,11 @@ class WeightFormat:
     """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the number of stored rows of a matrix with ``k`` rows of codes.
+        """Return the number of rows of bytes that store a matrix with ``k`` rows of weights.
 
-        A stored row has one byte for each column: a scale, or bits of codes. ``group`` is the
-        number of consecutive codes of a column that share a scale; 0 if no codes do.
+        Each row has one byte for each column of the matrix. ``group`` is 0 if the weights have no
+        scales. Otherwise each ``group`` consecutive weights of a column share a scale. Each group
+        then has one row of scales, and new rows for its weights; the last group may be shorter.
         """
         if not group:
             return self._bytes(k)

@@ -234,11 +234,12 @@ def product_latency(config: MatrixSizes) -> int:
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles that an adder-tree array takes to read the weights of a slot.
+    """Return the cycles that an adder-tree array takes to read a tile of weights from its memory.
 
-    A weight slot stores one tile of weights. The cycles are counted from the slot's number at the
-    array's input to the weights at the multipliers. If the field ``registered`` is true and there
-    are more than four slots, the weight memory's output register adds one cycle.
+    A weight slot is the storage in this memory for one tile. The cycles are counted from the slot's
+    number at an input of the array to the tile's weights at the multipliers. If the memory has more
+    than four slots and the configuration's field ``registered`` is true, the memory has an output
+    register, and the result is 2. Otherwise the result is 1.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 

@@ -54,7 +54,7 @@ class Polynomial:
 
     @property
     def segments(self) -> int:
-        """Number of segments, a power of two."""
+        """Number of segments (ranges of operands with one polynomial each), a power of two."""
         return len(self.coefficients)
 
     @property
@@ -64,7 +64,12 @@ class Polynomial:
 
     @property
     def widths(self) -> tuple[int, int, int]:
-        """Tuple of three signed widths, which hold all ``c0``, all ``c1`` and all ``c2`` (bits)."""
+        """Widths of the coefficients ``c0``, ``c1`` and ``c2``, a tuple of three (bits).
+
+        Each segment (a range of operands) has a polynomial ``c0 + c1 * u + c2 * u**2``, in which
+        ``u``, from 0 to 1, is the operand's position in the segment. Each width is that of a signed
+        number, and is sufficient for this coefficient of every segment.
+        """
         c0, c1, c2 = (max(_signed_width(row[i]) for row in self.coefficients) for i in range(3))
         return c0, c1, c2
 
@@ -94,7 +99,7 @@ class Polynomial:
 
     @property
     def y_width(self) -> int:
-        """Signed width of the result (bits)."""
+        """Width of a polynomial's result, a signed number (bits)."""
         return self.sum_width - self.guard_width
 
 
@@ -142,9 +147,10 @@ def fit(
 
 
 def reciprocal_polynomial() -> Polynomial:
-    """Return the polynomials that approximate ``2**17 / (1 + f)``.
+    """Return a :class:`Polynomial` that approximates ``2**17 / (1 + f)``.
 
-    The operand has ``FRACTION_WIDTH`` bits: the fraction ``f``, which is below 1.
+    The operand is an unsigned integer of ``FRACTION_WIDTH`` bits. The fraction ``f`` is the operand
+    divided by ``2**FRACTION_WIDTH``.
     """
     return fit(
         lambda x: 2.0**MANTISSA_WIDTH / (1 + x / 2**FRACTION_WIDTH),
@@ -155,10 +161,10 @@ def reciprocal_polynomial() -> Polynomial:
 
 
 def rsqrt_polynomial() -> Polynomial:
-    """Return the polynomials that approximate ``2**17 / sqrt((1 + f) * 2**odd)``.
+    """Return a :class:`Polynomial` that approximates ``2**17 / sqrt((1 + f) * 2**odd)``.
 
-    The operand's low ``FRACTION_WIDTH`` bits are the fraction ``f``, which is below 1. The bit
-    above them is ``odd``.
+    The operand is an unsigned integer of ``FRACTION_WIDTH + 1`` bits. Its highest bit is ``odd``.
+    The fraction ``f`` is the number in its other bits, divided by ``2**FRACTION_WIDTH``.
     """
 
     def function(x: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -205,8 +211,10 @@ def function_polynomial(
 def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
     """Return a function's polynomials as the signed bytes of an activation table, [256].
 
-    Segments are in ascending order of their operands. Each has ``c0`` in two bytes, then ``c1`` and
-    ``c2`` in three bytes each, lowest byte first.
+    The function has 32 segments (ranges of operands), each with a polynomial ``c0 + c1 * u + c2 *
+    u**2``, in which ``u``, from 0 to 1, is the operand's position in the segment. The table has
+    eight bytes for each segment: ``c0`` in two bytes, then ``c1`` and ``c2`` in three bytes each,
+    lowest byte first. The segment with the most negative operands is first.
     """
     rows = np.roll(np.array(polynomial.coefficients, np.int64), FUNCTION_SEGMENTS // 2, axis=0)
     c0, c1, c2 = rows.T  # [segments]

@@ -62,9 +62,11 @@ REFUSALS = {
 
 
 def record(op: Op, data: bytes = b"") -> bytes:
-    """Return the bytes of one record of an image that a board runs at power-on.
+    """Return the bytes of one record of a power-on image, from which a board runs a model.
 
-    Raises :class:`InputError` if ``data`` has 65536 bytes or more.
+    The bytes are the record's kind ``op`` in one byte, the length of ``data`` (number of bytes) in
+    two bytes, the low byte first, and then ``data``. Raises :class:`InputError` if ``data`` has
+    more than 65535 bytes.
     """
     if len(data) >= 1 << 16:
         raise InputError(f"A record of an image must have below 65536 bytes, not {len(data)}")

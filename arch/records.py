@@ -267,10 +267,11 @@ class Control:
 
 @dataclass(frozen=True, kw_only=True)
 class Throttle:
-    """The port ``thermal`` for a temperature sensor; the memories are slower in a hot machine.
+    """Slower memories while the machine is hot.
 
-    The machine is hot from a temperature above ``hot`` until one below ``cool``, two inputs of the
-    port in the sensor's unit. While hot, it moves scratchpad and accumulator data in one of every
+    The machine has a port ``thermal`` with inputs ``temperature``, ``hot`` and ``cool``. The
+    machine becomes hot when ``temperature`` exceeds ``hot``, and is hot until ``temperature`` is
+    below ``cool``. While it is hot, scratchpad and accumulators move data in one of every
     ``cycles`` cycles. Reads of weights are not delayed.
     """
 

@@ -147,10 +147,14 @@ def switch(record: str) -> str:
 def records(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dictionary from record names to records with the given field values.
 
-    ``values`` is a dictionary from the short name of every field to its value. The result has None
-    for the record of an absent unit. It also has an entry ``name``, the configuration's name.
-    Raises :class:`InputError` if a unit is absent, but a field of the unit differs from its value
-    in :data:`ABSENT`.
+    A record is a dataclass with the fields of one unit of the machine. ``values`` is a dictionary
+    from the short name of every field to its value. The result also has an entry ``name``, the
+    configuration's name.
+
+    The machine lacks an optional unit if the field that :func:`switch` returns for the unit is
+    false, 0 or an empty text. The result then has None in place of the unit's record.
+    :class:`InputError` is raised if another field of this unit differs from its value in
+    :data:`ABSENT`.
     """
     made: dict[str, Any] = {"name": values["name"]}
     for record, kind in RECORDS.items():

@@ -47,12 +47,14 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words with which SOFTMAX and NORM can requantize sums; 0 for all.
+        """Number of parameter words that the instructions SOFTMAX and NORM can use for sums.
 
-        A parameter word has the requantization parameters of all lanes. SOFTMAX and NORM can use
-        the words 0 to ``pre_depth - 1``, or all words if the value is 0. They read the sums from
-        accumulators. Without the record ``fused`` they cannot read accumulators, and the value is
-        also 0.
+        The vector engine requantizes each sum that it reads from an accumulator. A parameter word
+        has the requantization parameters of all lanes. If the value is above 0, SOFTMAX and NORM
+        can use only the parameter words 0 to ``pre_depth - 1``. The value 0 has two meanings:
+
+        - If the configuration has the record ``fused``, they can use all parameter words.
+        - If it has no record ``fused``, they cannot read accumulators.
         """
         return self.fused.words if self.fused else 0
 
