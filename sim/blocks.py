@@ -11,9 +11,11 @@ LEAST, MOST = 1, 4
 
 
 def exponents(values: Ints) -> Ints:
-    """Return the shared exponent [...] of each block of 8-bit values [..., count].
+    """Return the exponent that each block of 8-bit values shares.
 
-    The exponent is the smallest, from 1 to 4, with which all mantissas fit in 4 bits.
+    ``values`` has shape [..., count]. Its last axis is one block, so the result has shape [...]. A
+    value's mantissa is the value shifted right by the block's exponent (:func:`mantissas`). The
+    exponent is the smallest, from 1 to 4, with which all mantissas of the block fit in 4 bits.
     """
     magnitude = np.where(values < 0, ~values, values).max(axis=-1)  # [...]
     counts = np.full(magnitude.shape, LEAST, np.int64)
@@ -28,19 +30,20 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the 8-bit operands [..., count] that products use in place of mantissas and exponents.
+    """Return the 8-bit operands [..., count] that products use in place of blocks of mantissas.
 
-    ``mantissa`` is [..., count], and ``exponent`` [...]. An operand is the middle of all 8-bit
-    values that have this mantissa and exponent.
+    ``mantissa`` [..., count] has blocks of ``count`` mantissas, and ``exponent`` [...] has the
+    exponent of each block. Several 8-bit values have the same mantissa, ``value >> exponent``. The
+    operand is the middle of these values, ``(mantissa << exponent) + 2**(exponent - 1)``.
     """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
 
 def rounded(values: Ints, count: int) -> Ints:
-    """Return 8-bit rows [n, columns] rounded to 4-bit mantissas with shared exponents.
+    """Return the rows ``values`` of 8-bit numbers [n, columns], rounded to 4-bit mantissas.
 
-    Each ``count`` consecutive columns of a row share an exponent. The result [n, columns] has the
-    8-bit values that products use instead of ``values``.
+    Each ``count`` consecutive columns of a row share an exponent. The result [n, columns] has 8-bit
+    operands (:func:`operands`): a matrix product multiplies by these instead of ``values``.
     """
     blocks = values.reshape(len(values), -1, count)
     exponent = exponents(blocks)  # [n, blocks]
@@ -53,13 +56,13 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     A weight slot is on-chip storage for one tile of weights, with ``cols`` words in a row.
     ``first`` and ``second`` have shape [n, size]; size is at most ``cols``. Row i of ``first`` and
     row i of ``second`` share one exponent e from 1 to 4, by equation (22) of ``docs/formats.md``. A
-    word consists of three fields, from the lowest bits on:
+    word is the sum of two integers:
 
-    - A byte with a mantissa of ``first`` in its low half and a mantissa of ``second`` in its high
-      half. In columns from size on, the byte is 0.
-    - ``scale_bits`` bits, all 0.
-    - ``above`` bits of the 2-bit number e - 1. The word of column 0 has the lowest bits, the word
-      of column 1 the next bits, and so on.
+    - A signed byte with a mantissa of ``first`` in its low half and a mantissa of ``second`` in its
+      high half. In columns from size on, the byte is 0.
+    - ``above`` bits of the number e - 1, multiplied by ``2**(8 + scale_bits)``. The number has two
+      bits. The word of column 0 has its lowest ``above`` bits. The word of column 1 has the next
+      bits, if any. All other columns have 0.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -70,11 +73,12 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents [...] that :func:`both` has stored in the rows of ``words`` [..., cols].
+    """Return the exponents, from 1 to 4, that :func:`both` has stored in words of weight slots.
 
-    Each row has one exponent, which is divided among the row's words. ``above`` is the number of
-    exponent bits in a word. Between the exponent bits and the word's low byte are ``scale_bits``
-    other bits.
+    ``words`` has shape [..., cols], and the result has shape [...]: the words of a row share one
+    exponent e. The number e - 1 has two bits, which are stored from the lowest on: the word of
+    column 0 has ``above`` of them, and the word of column 1 has the next ones, if any. In each word
+    they are the bits from bit ``8 + scale_bits`` on.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

@@ -32,13 +32,14 @@ _ENGINES = len(Engine)
 class Memories:
     """Records, for each memory cell, the last steps (instructions) of each engine that accessed it.
 
-    Steps are numbered per engine from 1. To save space, several consecutive cells form a unit,
-    which has one record. In external memory a unit is a word. ``units`` is a dictionary from the
-    name of another memory to the number of cells in a unit (default 1).
+    Steps are numbered per engine from 1. To save space, there is only one record for a unit, which
+    is a group of consecutive cells. ``units`` is a dictionary from the name of a memory to the
+    number of cells in a unit. By default, a unit of external memory is a word, and a unit of any
+    other memory is one cell.
 
     Each row of a :class:`Region` (the cells that a step accesses) must begin at the first cell of a
-    unit. A row that has cells in a unit then also has the unit's first cell. Two steps with the
-    same unit therefore access a common cell, so the check reports no hazard that does not exist.
+    unit. If two rows have cells in the same unit, both then have the unit's first cell. Units of
+    several cells therefore show no hazard that single cells would not show.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

@@ -41,10 +41,10 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Short name of the configuration field that the instruction needs, or None.
+        """Configuration field (short name) of the optional unit that executes the instruction.
 
-        The field, such as ``softmax``, gives a machine the optional unit that executes the
-        instruction. The value is None if all machines with engines have the instruction.
+        A machine has the unit, such as the softmax unit, only if the field, such as ``softmax``, is
+        set. The value is None if the instruction needs no optional unit.
         """
         return DEFINITIONS[self.opcode].unit
 

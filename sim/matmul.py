@@ -175,20 +175,21 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Append rows or columns of b [k, n] to the matrix in the weight slots from ``slot`` on.
+    """Append columns or rows to a matrix that is stored in consecutive weight slots.
 
     A weight slot stores one tile. ``slots`` [depth, rows, cols] is changed in place. The matrix
-    fills consecutive slots; its columns and rows are counted from 0, beginning in slot ``slot``.
+    begins in slot ``slot``. ``line`` is the index in the matrix, from 0, of the first new column or
+    row.
 
-    - If ``transpose`` is true, column j of b is written to column ``line + j`` of the matrix. Each
-      column of the matrix spans ceil(k / rows) consecutive slots.
-    - If ``transpose`` is false, row j of b is written to row ``line + j`` of the matrix, and n may
-      be at most cols.
+    - If ``transpose`` is true, the columns of b [k, n] are appended: column j of b becomes column
+      ``line + j`` of the matrix. Each column spans ceil(k / rows) consecutive slots.
+    - If ``transpose`` is false, the rows of b [k, n] are appended: row j of b becomes row ``line +
+      j`` of the matrix. n may be at most cols.
 
-    The rest of a written column or row is filled with zeros. With ``transpose``, elements may be
-    stored in two parts: b has their upper bits, and ``lower`` [count, n] has the lower bits of the
-    first ``count`` elements of each column. Column j of ``lower`` is written, in reverse order, to
-    the last ``count`` rows of the slots that store column ``line + j``.
+    The rest of a new column or row is filled with zeros. With ``transpose``, elements may be stored
+    in two parts: b has their upper bits, and ``lower`` [count, n] has the lower bits of the first
+    ``count`` elements of each column. Column j of ``lower`` is written, in reverse order, to the
+    last ``count`` rows of the slots that store column ``line + j``.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -219,9 +220,12 @@ def accumulate(
 ) -> Ints:
     """Return the accumulators ``acc`` [depth, cols] plus a matrix product, computed tile by tile.
 
-    ``acc`` does not change. a is [m, k] and tiles [nt, kt, rows, cols]; the caller has subtracted
-    their zero points. Row i of the product's tile column j is added to accumulator row ``acc_addr +
-    j * acc_stride + i``. Sums wrap at ``acc_width`` bits.
+    ``acc`` does not change. The product's left matrix is ``a`` [m, k]. Its right matrix is
+    ``tiles`` [nt, kt, rows, cols]: ``nt`` tile columns of ``kt`` tiles, as :func:`cut` returns
+    them. The caller has subtracted the zero points of both matrices.
+
+    Row i of the product's tile column j is added to accumulator row ``acc_addr + j * acc_stride +
+    i``. Sums wrap at ``acc_width`` bits.
     """
     acc = acc.copy()
     m, k = a.shape

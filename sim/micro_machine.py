@@ -1,7 +1,8 @@
-"""Golden model of the microcoded machine.
+"""Golden model of the microcoded machine, which runs programs by simulating its microcode.
 
-It has the methods of ``celosia.sim.interpreter.Interpreter``, but runs programs by simulating the
-machine's microcode. Therefore the results of the two machines can be compared.
+It has the methods of ``celosia.sim.interpreter.Interpreter``, a golden model that executes
+instructions without microcode. A caller can therefore run a program on both models, and compare
+the results.
 """
 
 from collections.abc import Sequence

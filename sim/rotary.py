@@ -19,11 +19,12 @@ NARROW_FRACTION = 8
 def rotate(
     y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Rotate pairs of columns of INT16 y [..., n]; round and clamp them to ``low`` and ``high``.
+    """Rotate pairs of columns of INT16 y [..., n] by the angles whose cosines and sines are given.
 
     Columns 2j and 2j + 1 are a pair; ``n`` is even. ``pairs`` [..., n] in Q1.15 has the cosine of
-    the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is false, the result
-    is divided by 256. The result is always rounded to nearest, ties up.
+    the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is false, the exact
+    results are divided by 256. All results are then rounded to nearest, ties up, and at last
+    clamped to the range from ``low`` to ``high``.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -37,10 +38,11 @@ def rotate(
 def times(
     y: ArrayLike, r: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Multiply INT16 y [...] by 9-bit r [...] elementwise, and clamp to ``low`` and ``high``.
+    """Multiply INT16 ``y`` [...] by 9-bit ``r`` [...] elementwise, and return scaled products.
 
-    The product is divided by 2**4 if ``wide`` is true, otherwise by 2**12, and rounded to nearest,
-    ties up.
+    The exact products are divided by 2**4 if ``wide`` is true (for results of 16 bits), otherwise
+    by 2**12 (for results of 8 bits). They are then rounded to nearest, ties up, and at last clamped
+    to the range from ``low`` to ``high``.
     """
     product = np.asarray(y, np.int64) * np.asarray(r, np.int64)  # [...]
     return _round(product, PRODUCT_FRACTION, low, high, wide)

@@ -36,9 +36,12 @@ class Sums:
     def follow(self, step: Step) -> None:
         """Record which accumulator columns an instruction computes, or check those that it reads.
 
-        The configuration must support the instruction ``step``. MATMUL and SPARSE compute columns.
-        DRAIN and instructions with the flag ``drain`` read columns. Every product added to a row
-        since the row's last read must have computed the columns that ``step`` reads; otherwise
+        The configuration must support the instruction ``step``. The instructions MATMUL and SPARSE
+        compute columns and add them to accumulator rows. DRAIN and instructions with the flag
+        ``drain`` read accumulator rows.
+
+        If ``step`` reads a row, each MATMUL or SPARSE that has added to this row since the row's
+        last read must have computed all columns that ``step`` reads. Otherwise
         :class:`ProgramError` is raised.
         """
         if step.opcode in _PRODUCTS:
