@@ -114,9 +114,9 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 def memory_of(board: Board, needed: int) -> int:
     """Return the size of a board's external memory for a program with ``needed`` bytes of data.
 
-    The result is in bytes. External memory is block RAM of the FPGA. If the data exceed the block
-    RAM and the board has a supported memory chip, external memory is the chip. If the result is
-    less than ``needed``, the data do not fit.
+    The result is a number of bytes. External memory is block RAM of the FPGA. If the data exceed
+    the block RAM and the board has a supported memory chip, external memory is the chip. If the
+    result is less than ``needed``, the data do not fit.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes
@@ -124,10 +124,11 @@ def memory_of(board: Board, needed: int) -> int:
 
 
 def check_image(board: Board, size: int) -> None:
-    """Raise :class:`InputError` if a power-on image of ``size`` bytes is too large for the flash.
+    """Raise :class:`InputError` if a power-on image is too large for the flash of ``board``.
 
-    The image may use the board's flash from the image's address to the last byte that the board can
-    read.
+    A power-on image has the model that a board runs at power-on; ``size`` is its number of bytes.
+    The image begins at the flash address ``board.flash.addr``, and may extend to the last byte of
+    flash that the board can read.
     """
     assert board.flash is not None
     room = board.flash.chip.reachable - board.flash.addr

@@ -1,4 +1,4 @@
-"""Counts the instances of each Verilog module of a design, and replaces instances by variants."""
+"""Counts the instances of each module of a Verilog design; gives some instances another module."""
 
 import re
 from collections import Counter

@@ -30,13 +30,15 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return a memory's needs: its number of block RAMs, and its number of LUTs without block RAM.
+    """Return how many block RAMs a memory needs, and how many LUTs it needs without block RAM.
 
-    The memory has ``size`` words of ``width`` bits; ``name`` is its name in the result. The result
-    is None for a memory of at most 16 words, which never uses block RAM. ``parts`` is the number of
-    parts of a word that have separate write enables; it is 0 for a memory that is never written.
-    More parts can need more block RAMs. ``shapes`` are the pairs (width in bits, depth in words)
-    that a block RAM can have.
+    The result is a :class:`Memory` with these two numbers and the memory's name ``name``. It is
+    None if the memory has at most 16 words; such a memory never uses block RAM.
+
+    The memory has ``size`` words of ``width`` bits. ``parts`` is the number of parts of a word that
+    have separate write enables; it is 0 for a memory that is never written. More parts can need
+    more block RAMs. ``shapes`` are the pairs (width in bits, depth in words) that a block RAM can
+    have.
 
     Without block RAM, a memory that is never written needs one LUT for each 16 words of one bit.
     Other memories need two LUTs for each 16 words of one bit: one and a half for the bits, and half

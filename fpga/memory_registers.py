@@ -29,12 +29,15 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the memory cells that can include the registers at their outputs.
+    """Return the memory cells of a module that can include the registers at their outputs.
 
-    The result maps the name of a cell to (name of the memory module, :class:`Control` of the
-    registers). ``memories`` has the names of the memory modules. The outputs of a cell in the
-    result drive only registers. All registers of a cell have the cell's clock, a common enable, a
-    common reset to 0, and an initial value of 0 or none.
+    A memory cell is an instance, in ``module``, of a module whose name is in ``memories``. The
+    result is a dictionary from the name of each such cell to a pair: name of the memory module,
+    :class:`Control` of the registers. It has the cells that meet three conditions:
+
+    - The outputs of the cell drive only registers.
+    - These registers have the cell's clock, a common enable, and a common reset to 0.
+    - The initial value of each register is 0 or undefined.
     """
     loads = loads_of(module)
     initial = _initial(module)

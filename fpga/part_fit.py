@@ -81,10 +81,10 @@ def fit_part(
 ) -> Fit:
     """Return the :class:`Fit` of a configuration: Verilog for a device, and the resources it uses.
 
-    ``make`` is a function that takes a configuration and returns its Verilog, with the top module
-    ``top``. If the design needs more multipliers or block RAMs than the device has, the surplus is
-    made of LUTs. A synthesis for the family, which takes minutes, counts the other resources.
-    ``tell`` is called with a message before each step.
+    ``device`` is an FPGA. ``make`` is a function that takes a configuration and returns its
+    Verilog, with the top module ``top``. If the design needs more multipliers or block RAMs than
+    the device has, the surplus is made of LUTs. Yosys then synthesizes the design, which takes
+    minutes, to count the resources. ``tell`` is called with a message before each step.
 
     Raises :class:`InputError` if the design, with this surplus made of LUTs, does not fit the
     device. The message names the resource, and a configuration field with a value that makes the

@@ -55,16 +55,17 @@ def place(
     constraints: str | None,
     progress: Callable[[int, int], None],
 ) -> list[Placement]:
-    """Place and route a folder's netlist once for each seed; return the results, fastest first.
+    """Place and route a folder's netlist once for each seed, and return a list of placements.
+
+    A :class:`Placement` has nextpnr's report and the clock frequency that one seed has reached. The
+    list is sorted by this frequency, highest first. A seed with which nextpnr cannot route the
+    design has no placement. If there is no placement at all, :class:`RunError` is raised.
 
     ``mhz`` is the target frequency. ``constraints`` is the name of the constraints file in the
     folder; if it is None, nextpnr chooses the pins. nextpnr runs with several seeds in parallel,
     one on each processor of the computer. ``progress(done, count)`` is called at the start and
-    after each seed, with the number of finished seeds and the number of all seeds. Results are
+    after each seed, with the number of finished seeds and the number of all seeds. Placements are
     cached by the hash of netlist, constraints, seed, options and the tool's version.
-
-    A seed with which nextpnr cannot route the design has no result. If there is no result at all,
-    :class:`RunError` is raised.
     """
     tool = find_tool(device.family.router)
 

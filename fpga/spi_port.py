@@ -144,7 +144,7 @@ class TerminalWires:
     def exchange(self, data: bytes) -> bytes:
         """Send ``data``, and return the bytes received meanwhile, one for each byte sent.
 
-        Raises :class:`OSError` if the simulation does not answer.
+        Raises :class:`OSError` if the simulated board does not answer.
         """
         received = b""
         for place in range(0, len(data), CHUNK):

@@ -103,10 +103,11 @@ def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Write a design's netlist to ``netlist.json`` in ``folder``; return the resources it needs.
+    """Synthesize a Verilog design for an FPGA family, and return the resources that it needs.
 
-    Yosys's command for the family makes the netlist, as in :func:`plain_needs`. The result is a
-    dictionary from each key of ``RESOURCES`` to the number of these resources.
+    The netlist is written to ``netlist.json`` in ``folder``. It is made by Yosys's command for
+    ``family``, such as ``synth_ecp5``. ``top`` is the name of the top module. The result is a
+    dictionary from each key of ``RESOURCES``, such as ``luts``, to the number of these resources.
     """
     return _plain(verilog, top, family, folder, [NETLIST])
 

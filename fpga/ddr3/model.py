@@ -35,10 +35,11 @@ class ModelClock(LiteXModule):
 
 
 class ModelPhy(Module, AutoCSR):
-    """A simulation model of a DDR3 chip with its PHY; the model replaces an ECP5's PHY.
+    """Simulation model of an ECP5's DDR3 PHY and of the DDR3 chip that is connected to it.
 
-    The ports, control registers and settings (such as latencies) are those of an ECP5's PHY.
-    LiteDRAM's model simulates the chip.
+    In a simulation, the model replaces the PHY of a board. It has the same control registers, the
+    same settings (such as latencies) and the same interface to the memory controller. It contains
+    the model of LiteDRAM that simulates the chip.
     """
 
     @classmethod
