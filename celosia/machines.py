@@ -25,8 +25,9 @@ def config(source: str | Path = "small", **fields: Any) -> Config:
 def machine(source: str, changes: Sequence[str] = ()) -> Config:
     """Return the configuration of a preset, a board or a TOML file, with changed fields.
 
-    ``changes`` is a list of texts ``FIELD=VALUE``. A board's configuration is that of its default
-    machine, with block RAM as external memory. Raises :class:`InputError` if no preset, board or
+    ``source`` is the name of a preset or board, or the path of a TOML file. A board's configuration
+    is for external memory in block RAM, even if the board has a memory chip. ``changes`` is a list
+    of texts ``FIELD=VALUE``, such as ``rows=12``. Raises :class:`InputError` if no preset, board or
     file is found, or a change is invalid.
     """
     if source not in PRESETS and not Path(source).suffix:

@@ -133,11 +133,15 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a Markdown table with one line for each benchmark: its command and its results.
+    """Return the Markdown table of one heading: the results of one or several benchmarks.
 
-    ``rows`` are the dictionaries that :func:`measure` returns, one for each benchmark. If the first
-    dictionary has an entry ``rows``, this entry is the complete table that the benchmark's command
-    prints. The function then returns only the complete table, with the command above it.
+    ``rows`` is a list of dictionaries that :func:`measure` has returned, one for each benchmark.
+    There are two cases:
+
+    - If the first dictionary has no key "rows", the table has a line for each benchmark, with its
+      command and its results.
+    - If the first dictionary has the key "rows", the lines of the table are the list with this key.
+      The first benchmark's command is above the table, and other benchmarks are omitted.
     """
     title = ""
     if "rows" in rows[0]:

@@ -106,11 +106,12 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Simulate a board, and update the cycles in the board's existing report.
+    """Simulate the machine of an existing build, and update the cycles in the build's report.
 
-    ``case`` is the build of the board's machine, and ``folder`` has the build's report. Without a
-    report the function does nothing. The updated values are the cycles per inference and per token.
-    They are not updated for a unit alone, nor for a machine that does not fit its device.
+    ``case`` is the build, of a board's machine or of a single unit, and ``folder`` has the build's
+    report. Without a report the function does nothing. The updated values are the cycles per
+    inference and per token. They are not updated if the build is of a single unit, or if the
+    machine does not fit its device.
 
     The report's field ``configuration`` is the hash of the machine's configuration, and the field
     ``design`` is the digest of all inputs of the build. If neither equals its present value, the

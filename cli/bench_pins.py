@@ -118,12 +118,15 @@ def _token(
 def encode_at_pins(
     model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Run an encoder on the first input of the file ``inputs``, on a simulated board.
+    """Run an encoder once on a simulated board, and return measurements.
 
-    ``formats`` are the number formats in which the encoder is quantized. The result is a dictionary
-    from name to measurement. Its entries ``reached_share``, ``reading_share`` and ``moving_share``
-    are explained at :func:`decode_at_pins`. Raises :class:`InputError` if the file does not contain
-    inputs of the model's form, or if the model does not fit the board.
+    ``model`` is the encoder's name or path. Its input is the first one of the file ``inputs``.
+    ``formats`` has the settings of the encoder's quantization, such as the format of all weights.
+    The result is a dictionary from name to measurement. Its entries ``reached_share``,
+    ``reading_share`` and ``moving_share`` are explained at :func:`decode_at_pins`.
+
+    Raises :class:`InputError` if the file does not contain inputs of the model's form, or if the
+    model does not fit the board.
     """
     loaded = load(model)
     source = loaded.source
@@ -189,21 +192,23 @@ def decode_at_pins(
 ) -> dict[str, Any]:
     """Process one token on a simulated board with a memory chip, and return measurements.
 
-    The program's cache of keys and values has room for ``context`` tokens. The token follows
-    ``position`` earlier tokens. Their keys and values are zeros, since cycles do not depend on
-    them.
+    ``decoder`` is a quantized language model. Its cache of keys and values has room for ``context``
+    tokens. The token follows ``position`` earlier tokens. Their keys and values are zeros, since
+    cycles do not depend on them.
 
     The result is a dictionary from name to measurement, such as ``cycles``, ``weight_bytes``, and
-    ``mismatches`` (the number of wrong tensors). Four measurements are data rates as shares of the
-    memory chip's peak data rate:
+    ``mismatches`` (the number of wrong tensors). Four measurements compare a number of bytes with a
+    number of cycles: each is the number of bytes, divided by the largest number of bytes that the
+    memory chip can transfer in these cycles.
 
-    - ``reached_share``: reads by LOAD instructions, in the cycles in which the load engine works;
-      None if the configuration has no counters.
-    - ``weights_share``: the bytes of all weights, in all cycles of the token.
-    - ``reading_share``: all transfers at the pins of an SDR SDRAM, in the cycles in which reads
-      wait for data, no write waits, and the machine accepts every word; None for other chips.
-    - ``moving_share``: all transfers at the pins of an SDR SDRAM, in the cycles in which reads or
-      writes wait; None for other chips.
+    - ``reached_share``: the bytes that LOAD instructions read, and the cycles in which the load
+      engine works; None if the configuration has no counters.
+    - ``weights_share``: the bytes of all weights of the model, and all cycles of the token.
+    - ``reading_share``: the cycles in which reads wait for data, no write waits, and the machine
+      accepts every word, and the bytes that an SDR SDRAM transfers in these cycles; None for other
+      chips.
+    - ``moving_share``: the cycles in which reads or writes wait, and the bytes that an SDR SDRAM
+      transfers in these cycles; None for other chips.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

@@ -85,8 +85,8 @@ def compile_command(
 
     The command shows the predicted cycles, and the time and memory that compiling took. With --out
     and the name of a folder, it writes to the folder the program, the memory image, and model.json
-    with addresses, shapes, scales and cycles. The commands celosia run, evaluate, flash and host
-    run accept this folder in the place of a model.
+    with addresses, shapes, scales and cycles. This folder can be the MODEL of celosia run and of
+    celosia evaluate, and the FOLDER of celosia flash and of celosia host run.
 
     With --add it also writes Verilog, a testbench or C files. The expected outputs in a testbench
     and in C files are integers computed by the golden machine, an exact model in software.

@@ -28,10 +28,11 @@ SMALLER_COUNT = 3
 def demo(picture: Path) -> None:
     """Classify images of handwritten digits with two Transformers on a simulated machine.
 
-    The machine has the configuration `small`. The images are the test split of the data set.
-    Verilator simulates the machine. If Verilator is missing, Icarus or the golden machine
-    classifies only the first few images. The command prints accuracies and cycles, and draws images
-    with their predictions and the cycles to the file PICTURE, by default build/demo.png.
+    The machine has the configuration `small`. The images are 500 test images of a data set that
+    comes with scikit-learn. Verilator simulates the machine. If Verilator is missing, Icarus or the
+    golden machine (an exact model in software) classifies only the first few images. The command
+    prints accuracies and cycles, and draws images with their predictions and the cycles to the file
+    PICTURE, by default build/demo.png.
     """
     check_ending(picture, (".png", ".svg", ".pdf"))
     check_folder(picture.parent, [picture.name])

@@ -171,10 +171,11 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the only entry of ``bits``: the number of bits of each weight that a run reads.
+        """Return the number of bits that each run reads of a weight: the only entry of ``bits``.
 
-        Raises :class:`InputError` if ``bits`` has several entries. The message begins with
-        ``user``, a clause such as "A layer is measured".
+        Raises :class:`InputError` if ``bits`` has several entries. The error's message is ``user``
+        and then "with one number of bits": for example, "A layer is measured with one number of
+        bits, not 2".
         """
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")

@@ -97,11 +97,12 @@ def is_gone(template: str) -> bool:
 
 
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
-    """Rewrite an earlier version's command line for this version; return it as a list of words.
+    """Return an earlier version's command line, converted to this version, as a list of words.
 
-    ``words`` are the words of the line after ``celosia``, and ``tree`` is the group of all present
-    commands. The result is None if the line needs no change, or begins with no known command.
-    Raises :class:`InputError` with the reason if an option was removed.
+    ``words`` are the words after ``celosia`` in the earlier command line. ``tree`` is the click
+    group with all commands of this version. The result is None if the line is valid as it is, or
+    begins with no command of either version. Raises :class:`InputError` with the reason if an
+    option was removed.
     """
     name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in TABLE["names"]), None)
     if name is None:

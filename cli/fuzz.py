@@ -1,4 +1,4 @@
-"""celosia verify fuzz: tests on random machines, models, graphs, programs, bytes and bus timing."""
+"""celosia verify fuzz: random tests of the compiler, the circuits, and the reading of files."""
 
 from typing import Any
 

@@ -133,10 +133,12 @@ def run_encoder(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Compile an encoder, run it on the user's inputs, and return cycles and other measurements.
+    """Compile an encoder, run it on the inputs of ``--inputs``, and return measurements.
 
-    ``values`` is a dictionary from the command's parameters to their values. The result is a
-    dictionary from name to measurement.
+    ``model`` is the encoder's name or path, and ``simulator`` is the name of the simulator that
+    runs it. ``values`` is a dictionary from the parameters of the user's command, such as
+    ``inputs`` and ``count``, to their values. The result is a dictionary from name to measurement,
+    such as ``cycles_per_inference``.
     """
     formats: Formats = values["formats"]
     options, files = encoder_options(formats, config, values), input_files(values)
@@ -165,10 +167,11 @@ def run_compiled(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Run a compiled encoder on the user's inputs, and return cycles and other measurements.
+    """Run the compiled encoder ``program`` on the inputs of ``--inputs``, and return measurements.
 
-    ``values`` is a dictionary from the command's parameters to their values. The result is a
-    dictionary from name to measurement.
+    ``machine`` is a connected machine or the name of a simulator. ``values`` is a dictionary from
+    the parameters of the user's command, such as ``inputs`` and ``count``, to their values. The
+    result is a dictionary from name to measurement, such as ``cycles_per_inference``.
     """
     files, formats = input_files(values), values.get("formats", Formats())
     check_inputs(files, values)
@@ -178,10 +181,12 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the outputs of the run ``ran`` to the file of ``--output``, if the option is given.
+    """Write an encoder's outputs to the file of the option ``--output``, and return measurements.
 
-    Return the measurements of the run, a dictionary from name to value. Print a warning if texts
-    were cut because they have more tokens than the model accepts.
+    ``ran`` has the outputs and measurements of the encoder's runs on the inputs ``files``. Nothing
+    is written if the user has not given ``--output``. If inputs are texts with more tokens than
+    ``model`` accepts, these texts were cut before the runs, and the function prints a warning. The
+    result is a dictionary from name to measurement.
     """
     cut, output = ran.figures["cut"], values.get("output")
     if (files.are_texts or files.answers) and cut:

@@ -278,11 +278,11 @@ def given_options(names: Sequence[str]) -> list[str]:
 
 
 def refuse_given(user: str, *names: str) -> None:
-    """Raise :class:`InputError` if the command line has an option that is not allowed in this case.
+    """Raise :class:`InputError` if the user has given one of some options.
 
-    ``names`` are the names of the parameters of the options that are not allowed. ``user`` is the
-    end of the error message, which begins with "Option --file is not for". It is a noun such as
-    "named products", or another option such as "--toggles".
+    ``names`` are the names of these options as parameters of the command, such as ``file`` for
+    ``--file``. ``user`` is the end of the error's message, such as "named products" in "Option
+    --file is not for named products".
     """
     refused = given_options(names)
     if refused:

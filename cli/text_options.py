@@ -191,9 +191,11 @@ def tell(program: Program) -> None:
 
 
 def report_text(title: str, result: Mapping[str, Any]) -> None:
-    """Print the measurements of continued texts as tables, or with ``--json`` as one JSON object.
+    """Print measurements of a language model that has continued one text or two texts.
 
-    If there are two texts, both texts are printed before the tables.
+    With ``--json`` the dictionary ``result`` is printed as one JSON object, otherwise as tables. If
+    there are two texts, they are printed above the tables. A single text is not printed, because
+    :meth:`Continuation.run` prints it.
     """
     for entry in () if as_json() else result.get("texts", ()):
         say(entry["text"])

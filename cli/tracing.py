@@ -21,8 +21,8 @@ from celosia.tb.models.timeline import timeline
 class RunTrace:
     """Records the runs of a benchmark on a machine, and writes a timeline of one run to ``file``.
 
-    If ``file`` is None, nothing is recorded or written. Raises :class:`InputError` if the file
-    cannot be written.
+    Of all runs, this is the run in which the array multiplies in the most cycles. If ``file`` is
+    None, nothing is recorded or written. Raises :class:`InputError` if the file cannot be written.
     """
 
     def __init__(self, file: Path | None):
