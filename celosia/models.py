@@ -165,12 +165,14 @@ def several(name: str, inputs: Inputs) -> Sequence[Any]:
     """Return ``inputs`` as a sequence of inputs; a single text becomes a list of one text.
 
     ``name`` is the model's name in messages. Raises :class:`InputError` if ``inputs`` is empty or
-    is neither a sequence nor a text.
+    is neither a sequence, an array nor a text.
     """
     some = [inputs] if isinstance(inputs, str) else inputs
+    if hasattr(some, "__array__") and not isinstance(some, np.ndarray):
+        some = as_array(name, some)
     listed = isinstance(some, Sequence) or (isinstance(some, np.ndarray) and some.ndim > 0)
     if not listed or not len(some):
-        raise InputError(f"Model {name} takes a sequence of inputs, not {inputs!r}")
+        raise InputError(f"Model {name} takes a sequence of inputs, not {repr(inputs)[:60]}")
     return some
 
 

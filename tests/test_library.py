@@ -97,6 +97,19 @@ def test_an_encoder(digits: celosia.Program, tmp_path: Path) -> None:
         opened.run([1j * rows[0]])
 
 
+def test_inputs_of_other_packages(digits: celosia.Program) -> None:
+    """As tensors of PyTorch, which are arrays but no sequences."""
+
+    class Tensor:
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+            return np.zeros((2, 16, 4))
+
+    assert len(digits.model.floats(Tensor())) == 2
+    with pytest.raises(celosia.InputError, match=r"takes a sequence of inputs, not \{") as some:
+        digits.model.floats(set(range(99)))
+    assert len(str(some.value)) < 150
+
+
 def test_a_decoder(tales: celosia.Program, tmp_path: Path) -> None:
     texts = tales.model.examples(2)
     run = tales.run(texts, on="verilator")
