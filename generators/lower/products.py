@@ -149,13 +149,13 @@ class Matrix:
     def within(self, first: int, count: int) -> tuple[int, int]:
         """Return the layer's tile columns that a range of the requantized result contains.
 
-        A tile column is a range of columns as wide as the array. The arguments are tile columns of
-        the result: the index of the first one, and their number. The method returns tile columns of
-        the layer: the index of the first one, and their number.
+        A tile column is a range of columns as wide as the array. The range is ``count`` tile
+        columns of the result, and ``first`` is the index of the first one. The method returns the
+        index of the first tile column in the layer, and the number of the layer's tile columns.
 
-        Usually the two ranges are equal. However, if the layer computes queries, the result may
-        contain additional tile columns of zeros (:func:`query_starts`), which are not columns of
-        the layer.
+        Usually the method returns ``first`` and ``count``. However, if the layer computes queries,
+        the result may contain additional tile columns of zeros (:func:`query_starts`), which are
+        not columns of the layer.
         """
         if not self.places:
             return first, count

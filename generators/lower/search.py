@@ -75,7 +75,8 @@ class Search:
         A block is a part of a tensor with a separate buffer. The program of ``plan`` does not fit a
         memory, and ``refusal`` is the reason:
 
-        - The tensors alone exceed the scratchpad. The result is True if :attr:`patient` is false.
+        - The tensors alone exceed the scratchpad. The result is True if :attr:`patient` is false,
+          otherwise False.
         - The program has too many words. The result is True except in two cases. In the first case,
           a loop over the parts of a product loads the product's input again for each part. In the
           second case, the program might fit if it did not move blocks to external memory.

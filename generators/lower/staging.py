@@ -175,10 +175,10 @@ class Blob:
 def constants(stage: Stage) -> None:
     """Append instructions that load a model's requantization parameters and activation tables.
 
-    The instructions are appended to the program of ``stage``. They load the data from external
-    memory into scratchpad buffers, piece by piece, and copy each piece to the parameter memory or
-    to a table slot. The function also appends the data to the image of external memory. The data
-    are all parameters and tables that ``stage.memory`` has allocated.
+    The function appends all parameters and tables that ``stage.memory`` has allocated to the image
+    of external memory. It appends the instructions to the program of ``stage``. The instructions
+    load the data into scratchpad buffers, piece by piece, and copy each piece to the parameter
+    memory or to a table slot.
     """
     memory = stage.memory
     width = memory.config.word_bytes

@@ -142,8 +142,8 @@ class TokenAttention(Heads):
 
         ``drain`` is a function that appends the requantization of the token's values to the
         program. The function of the first list calls ``drain`` after the first product of scores.
-        It may only be given if all products of scores precede the first softmax (:attr:`ahead` is
-        true).
+        ``drain`` may only be given if all products of scores precede the first softmax
+        (:attr:`ahead` is true).
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []
