@@ -68,10 +68,11 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: MatrixConfig) -> list[int]:
-    """Return how many bits of a row's exponent the memory of each column stores, as a list.
+    """Return a list: the number of exponent bits that each column of the array stores in each row.
 
-    The bits of a row's exponent are divided among the memories of the columns; the first columns
-    store the lowest bits.
+    A row of weights in the array can share an exponent of ``EXPONENT_BITS`` bits. These bits are
+    divided among the columns: column 0 stores the lowest bits, and column 1 the next bits. If all
+    bits are stored, or if the configuration has no exponents, the number is 0.
     """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0
@@ -81,7 +82,7 @@ def exponent_widths(config: MatrixConfig) -> list[int]:
 def operand(half: Value) -> Value:
     """Return the signed operand that a 4-bit mantissa stands for: ``2 * mantissa + 1``.
 
-    The low 4 bits of ``half`` are the mantissa, a signed number. The operand must still be shifted
-    by the exponent of its row.
+    The mantissa is a signed number in the low 4 bits of the argument ``half``; higher bits are
+    ignored. The operand does not include the exponent that the mantissas of a row share.
     """
     return Cat(1, half[:PAIRED_BITS]).as_signed()

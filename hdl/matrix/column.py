@@ -30,21 +30,23 @@ _SHARED = ("column_data", "column_live")
 class ElementColumn(Component):
     """A column of processing elements, one per row; ``sum_o`` is the sum of all products.
 
-    An element multiplies an activation by one of its stored weights
-    (:class:`celosia.hdl.matrix.element.ProcessingElement`). The inputs ``NAME_i`` with one entry
-    per row come from the left neighbour, and the outputs ``NAME_o`` with one entry per row lead to
-    the right neighbour. ``a_i`` are the activations. ``slot_i`` selects the weight of each product:
-    an element stores one weight per slot. If the configuration has the option ``operand_gating``, a
-    bit of ``live_i`` is 0 if the row's activation is zero. The product of row r is added one cycle
-    after the product of row r - 1. The partial sum of rows 0 to r has the width that r + 1 products
-    need.
+    An element (:class:`celosia.hdl.matrix.element.ProcessingElement`) stores one weight per weight
+    slot (storage for one tile), and multiplies an activation by one of these weights. The inputs
+    ``NAME_i`` with one entry per row come from the left neighbour, and the outputs ``NAME_o`` with
+    one entry per row lead to the right neighbour. ``a_i`` are the activations, and ``slot_i`` are
+    the slots of the weights that multiply these activations. If the configuration has the option
+    ``operand_gating``, a bit of ``live_i`` is 0 if the row's activation is zero. The product of row
+    r is added one cycle after the product of row r - 1. The partial sum of rows 0 to r has the
+    width that r + 1 products need.
 
-    A row of weights is written from left to right, one element per column. If the row's bit of
-    ``row_strobe_i`` is 1, the row's element stores ``column_data`` in its slot ``row_slot_i``. If
-    ``b_transpose`` is true, a column of weights can also be written, from top to bottom. The strobe
-    ``column_strobe_i`` enters row 0, and moves down by one row per cycle, together with the slot
-    number ``column_slot_i``. Each element that this strobe reaches stores its row's entry of
-    ``row_data`` in this slot.
+    A row of weights is written from left to right, one element per column. ``column_data`` is the
+    weight for this column. If a row's bit of ``row_strobe_i`` is 1, the element of this row stores
+    ``column_data`` in slot ``row_slot_i``.
+
+    If ``b_transpose`` is true, a column of weights can also be written, from top to bottom.
+    ``row_data`` has the weight for each row. The strobe ``column_strobe_i`` enters row 0, and moves
+    down by one row per cycle, together with the slot number ``column_slot_i``. Each element that
+    this strobe reaches stores the weight for its row in this slot.
 
     If two columns share multipliers, the multipliers are in the right column (``side`` is
     ``right``). The left column outputs its weights on ``beside`` and receives its products on

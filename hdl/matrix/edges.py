@@ -131,14 +131,15 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays the sums of a vector so that all columns leave in one cycle.
 
-    ``i`` has one sum for each of the ``cols`` columns. The sum of column c arrives in cycle
-    ``c + late[c]``, because activations move to the right by one column per cycle. Cycle 0 is here
-    the cycle in which the sum of column 0 arrives if ``late[0]`` is 0. ``late[c]`` is the
-    additional latency of column c (cycles); it can be negative. On ``o``, all sums of the vector
-    leave in cycle ``cols - 1``, and no sum may arrive later.
+    ``i`` has one sum for each of the ``cols`` columns. On ``o``, all sums of a vector leave in the
+    same cycle. ``valid`` must be 1 if a vector of activations enters the array's left edge.
+    ``o_valid`` is ``valid`` delayed by ``latency`` cycles, the time from these activations to their
+    sums on ``o``.
 
-    ``valid`` must be 1 if a vector of activations enters the array's left edge. ``o_valid`` is
-    ``valid`` delayed by ``latency`` cycles, the time from these activations to their sums on ``o``.
+    Activations move to the right by one column per cycle, so a column's sum arrives one cycle later
+    than the sum of the column to the left. ``late[c]`` is an additional latency of column c
+    (cycles), and can be negative. So the edge delays the sum of column c by
+    ``cols - 1 - c - late[c]`` cycles. This number must be from 0 to ``cols - 1``.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

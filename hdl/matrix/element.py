@@ -22,7 +22,7 @@ def weight_registers(
     data: Value,
     slot: ValueLike,
 ) -> Value:
-    """Place registers for ``depth`` weights, one per slot; return the weight of slot ``slot``.
+    """Instantiate registers for ``depth`` weights, one per slot; return the weight of ``slot``.
 
     In a cycle with ``write_en`` at 1, ``data`` is written to slot ``write_slot``; the returned
     value changes in the next cycle.
@@ -45,30 +45,33 @@ class ProcessingElement(Component):
     ``sum_o`` in cycle t + 4. If ``sum_i_width`` is 0, the element is in the top row and has no
     ``sum_i``.
 
-    If ``row_strobe_i`` is 1, ``column_data`` is written to slot ``row_slot_i``; this strobe and
-    slot number leave to the right one cycle later. Elements with ``transpose`` have a second
-    strobe. If ``column_strobe_i`` is 1, ``row_data`` is written to slot ``column_slot_i``; this
-    strobe and slot number leave below one cycle later. The two strobes must not be 1 in the same
-    cycle. Activations that arrive after the write use the new weight, and earlier activations the
-    old weight. No activation that uses the slot may arrive in the cycle of the write.
+    If a row of weights is written, ``column_data`` is the weight for the element's column. In a
+    cycle with ``row_strobe_i`` at 1, ``column_data`` is written to slot ``row_slot_i``; this strobe
+    and slot number leave to the right one cycle later.
 
-    If ``gating`` is true, zero operands save power. ``live_i`` must be 0 if the activation is zero.
-    ``column_live`` or ``row_live`` must be 0 if the weight to be written from ``column_data`` or
-    ``row_data`` is zero. If the activation or the weight is zero, the multiplier's input registers
-    keep their values, and the product is 0. If the activation is zero, the register of ``a_o``
-    keeps its value too. If ``sleep`` is true, an activation with ``awake_i`` at 0 is not loaded:
-    the registers of ``a_o`` and ``slot_o`` keep their values, and the product is 0. ``awake_i``
-    leaves below one cycle later.
+    If a column of weights is written (only if ``transpose`` is true), ``row_data`` is the weight
+    for the element's row. In a cycle with ``column_strobe_i`` at 1, ``row_data`` is written to slot
+    ``column_slot_i``; this strobe and slot number leave below one cycle later.
+
+    The two strobes must not be 1 in the same cycle. No activation that uses the slot may arrive in
+    the cycle of the write. Later activations use the new weight, earlier activations the old
+    weight.
+
+    If ``gating`` is true, zero operands save power: the multiplier's input registers then keep
+    their values, and the product is 0. ``live_i`` must be 0 if the activation is zero.
+    ``column_live`` must be 0 if ``column_data`` is zero, and ``row_live`` must be 0 if ``row_data``
+    is zero. If ``sleep`` is true, an activation that arrives with ``awake_i`` at 0 is ignored: the
+    registers of ``a_o`` and ``slot_o`` keep their values. ``awake_i`` leaves below one cycle later.
 
     Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
-    multiplier. Its weight leaves to the right on ``beside`` two cycles after the activation
-    arrived. The element with ``side`` ``right`` receives this weight, computes both products, and
-    returns the left element's product on ``product``. The left element's sums are therefore one
-    cycle later than without sharing. If ``side`` is "", the element shares no multiplier.
+    multiplier. It outputs its weight on ``beside`` two cycles after the activation arrived, and
+    receives its product on ``product``. The element with ``side`` ``right`` computes both products.
+    The left element's sums are one cycle later than without sharing. If ``side`` is "", the element
+    shares no multiplier.
 
-    If ``pass_width`` is below 8, an activation is multiplied by only one part of its weight, a
-    group of ``pass_width`` bits. ``part_i`` selects the part, and moves to the right along with the
-    activation. If ``pass_width`` is 1, the element has no multiplier.
+    If ``pass_width`` is below 8, an activation is multiplied by only ``pass_width`` bits of its
+    weight. ``part_i`` selects the bits of the weight, and moves to the right along with the
+    activation.
     """
 
     def __init__(

@@ -26,19 +26,18 @@ class MatrixEngine(Component):
 
     A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), one
     tile of B after another. If the tile's weights are loaded and port ``a`` accepts a request in
-    every cycle, a tile takes m cycles. If ``pass_width`` splits weights into parts (groups of
-    bits), each row of A takes one cycle for each part. While one tile is multiplied, the weights of
-    the next tile are loaded, even if the next tile belongs to the next command. The load takes one
-    cycle for each of the tile's L lines (rows, or columns if transposed). Therefore a tile takes
+    every cycle, a tile takes m cycles. If ``pass_width`` splits weights into groups of bits, each
+    row of A takes one cycle for each group. While one tile is multiplied, the weights of the next
+    tile are loaded, even if the next tile belongs to the next command. The load takes one cycle for
+    each of the tile's L lines (rows, or columns if transposed). Therefore a tile takes
     ``max(m, L)`` cycles. Weights that an earlier PRELOAD loaded need no time. Port ``b`` must
     deliver the lines of a tile without a pause.
 
     PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. If two
-    lines are packed into one line of a slot, they take two or three cycles
-    (:class:`celosia.hdl.matrix.weights.WeightFetcher`). Products that use other slots continue
-    meanwhile; each loaded tile delays them by one cycle. The load of a tile waits until no product
-    uses its slot. In a systolic array, a tile that starts at line r of its slot (flag ``append``)
-    waits r cycles more.
+    lines are packed into one line of a slot, they take two or three cycles. Products that use other
+    slots continue meanwhile; each loaded tile delays them by one cycle. The load of a tile waits
+    until no product uses its slot. With the flag ``append``, a PRELOAD can leave the first r lines
+    of a slot unchanged; in a systolic array the load then waits r cycles more.
 
     A product of T tiles takes
     ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles from the
@@ -59,10 +58,11 @@ class MatrixEngine(Component):
 
     ``status.stall`` is 1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which
     the scratchpad accepts the request for a row of A. ``sram_latency + 2`` cycles later, ``macs``
-    is the number of the row's products in array rows and columns that the tile uses. One cycle
-    after ``macs``, ``gated`` is the number of zero activations in the used rows. ``refused`` is 1
-    if the next row of A waits because the scratchpad does not accept a request. ``filling`` is 1
-    while the accepted commands have tiles to load or rows to request.
+    is the number of products with this row: the number of array rows that the tile uses, times the
+    number of array columns. One cycle after ``macs``, ``gated`` is the number of zero activations
+    in the used rows. ``refused`` is 1 if the next row of A waits because the scratchpad does not
+    accept a request. ``filling`` is 1 while the accepted commands have tiles to load or rows to
+    request.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -9,13 +9,15 @@ from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 
 
 def pair_members(side: str, beside: Any, product: Any) -> dict[str, Any]:
-    """Return the ports between two adjacent array columns, or elements, that share multipliers.
+    """Return the ports by which a circuit shares multipliers with its left or right neighbour.
 
-    Only the right neighbour has multipliers. They multiply by its weights and by those of the left
-    neighbour, which outputs its weights on ``beside`` and receives its products on ``product``.
-    ``side`` is the position of the neighbour for which ports are returned: ``left`` or ``right``,
-    or "" if it shares no multipliers. The result is a dictionary from name to port, empty if
-    ``side`` is "". The arguments ``beside`` and ``product`` are the shapes of the ports.
+    The circuit is a column of the array, or a processing element. The multipliers are in the right
+    circuit of a pair. The left circuit outputs its weights on ``beside``, and receives the products
+    of these weights on ``product``.
+
+    ``side`` is the circuit's position in the pair, ``left`` or ``right``, or "" if it shares no
+    multipliers. The arguments ``beside`` and ``product`` are the shapes of the ports. The result is
+    a dictionary from name to port, empty if ``side`` is "".
     """
     if not side:
         return {}

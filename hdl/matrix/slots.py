@@ -6,33 +6,32 @@ from amaranth.lib.wiring import In, Out
 from celosia.hdl.component import Component
 
 JOBS_AHEAD = 2
-"""Largest number of tiles sent to the streamer and not yet freed, without register stages."""
+"""Largest number of tiles with products in progress, if there are no register stages."""
 
 REGISTERED_AHEAD = 2
-"""Largest number of further such tiles for each register stage."""
+"""Number of further tiles with products in progress, for each register stage."""
 
 
 class SlotGuard(Component):
     """Delays the load of a weight slot (storage for one tile) until its old weights are not needed.
 
-    ``free`` is 1 if the load of a tile into slot ``slot`` may begin in this cycle with a request of
-    line ``line``. A line is a row or column of the tile. ``hold`` is 1 in the cycle in which a tile
-    in slot ``slot`` is sent to the streamer, the unit that reads the tile's activations. ``freed``
-    is 1 in the cycle in which the last activations of the oldest sent tile are requested; this may
-    be the cycle of ``hold``. In the next cycle the tile's slot is free, if no other sent tile uses
-    the slot. ``late`` is the number of register stages between ``hold`` and the request of the
-    tile's activations. At most ``2 + 2 * late`` tiles may be sent and not yet freed.
+    ``free`` is 1 if the load of a tile into slot ``slot`` may begin in this cycle. ``line`` is the
+    index of the tile's first loaded line (row or column). ``written`` is 1 in a cycle in which line
+    ``index`` of any slot is requested.
 
-    In a systolic array ``free`` has two more conditions:
+    ``hold`` is 1 in the cycle in which a product with the tile in slot ``slot`` is started.
+    ``freed`` is 1 in the cycle in which the oldest product in progress requests its last
+    activations; this may be the cycle of ``hold``. While a product is in progress, ``free`` is 0
+    for its slot. ``late`` is the number of register stages between ``hold`` and the requests of
+    activations. At most ``2 + 2 * late`` products may be in progress.
 
-    - Line r must be requested at least r + 1 cycles after ``freed``, because row r of the array
-      uses its activations r cycles after row 0.
-    - Assume that the last line of the previous tile, with index i, was requested in cycle t. The
-      first line of the next tile, with index r, must then be requested after cycle ``t + r - i``.
+    In a systolic array, ``free`` is also 0 in two cases, with r as the value of ``line``:
+
+    - The last product that used the slot was freed at most r cycles before. Row (or column) r of
+      the array uses its activations r cycles after row (or column) 0.
+    - The last requested line, with index i, was requested at most ``r - i`` cycles before.
       Otherwise a row of weights, which enters at the left, and a column, which enters at the top,
       can reach an element in the same cycle.
-
-    ``written`` is 1 in a cycle in which line ``index`` of any slot is requested.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -114,10 +113,10 @@ class StagedSlotGuard(SlotGuard):
     """A :class:`SlotGuard` with its output in a register: it decides one cycle ahead.
 
     ``free`` is 1 if the load of a tile into weight slot ``slot`` (storage for one tile) may begin
-    in this cycle with a request of line ``line``. The guard computes this bit one cycle earlier, so
-    it needs the next values of ``slot`` and ``line``. If ``moves`` is 1, the values in the next
-    cycle are ``next_slot`` and ``next_line``. If ``moves`` is 0, ``slot`` and ``line`` must not
-    change.
+    in this cycle. ``line`` is the index of the tile's first loaded line (row or column). The guard
+    computes ``free`` one cycle earlier, so it needs the next values of ``slot`` and ``line``. If
+    ``moves`` is 1, the values in the next cycle are ``next_slot`` and ``next_line``. If ``moves``
+    is 0, ``slot`` and ``line`` must not change.
     """
 
     def _more_members(self):

@@ -270,9 +270,9 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` with a register before ``o``, which delays each tile by one cycle.
 
-    The additional outputs predict the tile on ``o`` in the next cycle. If ``moves`` is 0, ``o``
-    keeps its tile. If ``moves`` is 1, ``o`` has the tile ``following``, or no tile (``o.valid`` is
-    0).
+    The additional outputs predict ``o`` in the next cycle. If ``moves`` is 0, ``o`` keeps its tile.
+    If ``moves`` is 1, the next tile on ``o`` is ``following``; if there is no further tile,
+    ``o.valid`` is 0 in the next cycle.
     """
 
     def _more_members(self):
@@ -302,9 +302,9 @@ def _fits(count, before, size: int):
 
 
 def appends(command):
-    """Return 1 if a command is a PRELOAD that writes only some lines of its tiles, else 0.
+    """Return 1 if a command is a PRELOAD that writes only some lines of weight slots, else 0.
 
-    A line is a row or column of weights; the other lines of the weight slots remain.
+    A slot stores a tile; a line is a row or column of the tile. Other lines keep their weights.
     """
     bit = DEFINITIONS[Opcode.PRELOAD].flag_bit("append")
     return (command.opcode == Opcode.PRELOAD) & command.flags[bit]
@@ -357,8 +357,8 @@ def lower_bits(config: MatrixConfig, command):
 def in_blocks(config: MatrixConfig, command):
     """Return 1 if each row of a command's weight slots has an exponent, else 0.
 
-    A weight slot is storage for one tile. An exponent scales all weights in the bytes of its row by
-    a power of two.
+    A weight slot is storage for one tile. A row's exponent stands for a power of two, by which all
+    weights of the row are multiplied.
     """
     return flag_if(config.block_exponents, command, "block")
 

@@ -37,10 +37,11 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
     point of A. ``push`` is a mask of the engines that receive a dependency token when the command
     is done, after its last tile.
 
-    The other fields are absent if the machine does not use them. ``parts`` is the number of passes
-    of each row of A through the array, minus one. ``wide`` is 1 if activations are INT16. The last
-    four fields describe the weight slot (storage in the array) that has the tile. ``paired`` is 1
-    if its bytes hold two 4-bit tiles. ``lower`` and ``block`` are as in
+    The other fields are absent if the machine does not use them. ``wide`` is 1 if activations are
+    INT16. Each row of A enters the array ``parts + 1`` times: once for each group of weight bits,
+    or once for each byte of INT16 activations. The last four fields describe the weight slot, which
+    is storage in the array for the tile. ``paired`` is 1 if each byte of the slot has two 4-bit
+    weights, one of each of two tiles. ``lower`` and ``block`` are as in
     :func:`celosia.hdl.matrix.array.part_member`. ``scaled`` is 1 if groups of weights have scales.
     """
     return data.StructLayout(
@@ -70,29 +71,26 @@ class WeightFetcher(Component):
     cycles if B is transposed; the next tile follows without a pause. ``o_weights`` outputs the
     weights minus their zero point. Columns past the end of B are zero.
 
-    A weight slot stores one tile. A MATMUL writes its tiles to slots 0 and 1 alternately. A PRELOAD
-    writes its tiles to consecutive slots, beginning with the command's ``slot``. A MATMUL by
-    weights that a PRELOAD has loaded reads no weights. If a PRELOAD has the flag ``append``, it
-    writes only the lines of the command, beginning with line ``line`` of the first slot. If two
-    lines are packed into one line of a slot (four bits per element), the pair takes two cycles, or
-    three if its elements share exponents.
+    A weight slot is storage in the array for one tile. A MATMUL writes its tiles to slots 0 and 1
+    alternately; if a PRELOAD has loaded the tiles, the MATMUL reads no weights. A PRELOAD writes
+    its tiles to consecutive slots, beginning with the command's ``slot``. If two lines of B are
+    packed into one line of a slot (four bits per element), the pair takes two cycles, or three if
+    its elements share exponents.
 
-    The lines of a tile wait until no product needs their slot (:mod:`celosia.hdl.matrix.slots`).
+    A tile is not loaded before all products that use its slot have requested their activations.
     ``freed`` must be 1 in the cycle in which the last row of activations for a tile is requested.
     The next command is accepted while the last tile of the current command is read.
 
-    ``o`` outputs the job of a tile (:func:`job_layout`), which causes the requests of the tile's
-    activations. In a systolic array, the job is output when the tile's first line is requested. In
-    an adder tree, all rows receive activations in the same cycle, so the job is output when the
-    last line is requested. If ``placed`` is 1, the weights of the tile on ``o`` are already in
-    their slot. ``named`` is 1 while there is a tile to load or a job to output.
+    ``o`` outputs a job for each tile (:func:`job_layout`), which describes the activations to
+    multiply by the tile. In a systolic array, the job is output when the tile's first line is
+    requested. In an adder tree, all rows receive activations in the same cycle, so the job is
+    output when the last line is requested. If ``placed`` is 1, the weights of the tile on ``o`` are
+    already in their slot. ``named`` is 1 while there is a tile to load or a job to output.
 
-    Line 0 arrives ``weight_latency`` cycles after its request, and activations arrive
-    ``sram_latency`` cycles after their request. So the first activations must be requested at least
-    ``1 + weight_latency - sram_latency`` cycles after the job. Line r arrives r cycles after line
-    0; in a systolic array, the activations of row r also arrive r cycles after those of row 0. **If
-    port ``b`` has accepted the first line of a tile, it must accept the other lines without a
-    wait**.
+    Line 0 arrives ``weight_latency`` cycles after its request, and line r arrives r cycles after
+    line 0. Activations arrive ``sram_latency`` cycles after their request. So the first activations
+    must be requested at least ``1 + weight_latency - sram_latency`` cycles after the job. **If port
+    ``b`` has accepted the first line of a tile, it must accept the other lines without a wait**.
 
     If weights have less than 8 bits, only some lines need new bytes from ``b``. The scales of a
     group of weights are read in an additional cycle before the tile's first line. If the
