@@ -22,9 +22,9 @@ class BusAccelerator(Component):
     """A Transformer accelerator with its external memory on a standard bus.
 
     ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if a bit of the register INTERRUPT and the same bit of INTERRUPT_ENABLE are 1.
-    ``bus`` is ``axi4`` or ``wishbone``; :class:`Axi4Bridge` and :class:`WishboneBridge` define the
-    signals and their timing.
+    ``irq`` is 1 if a bit of the register INTERRUPT and the same bit of INTERRUPT_ENABLE are 1. The
+    argument ``bus`` is the name of the memory's bus, ``axi4`` or ``wishbone``. :class:`Axi4Bridge`
+    and :class:`WishboneBridge` define the bus signals and their timing.
 
     ``mem_error`` is 1 from the first error response of the memory until reset, and a new run does
     not clear it. The register STATUS, in contrast, reports an error only if it occurs in the latest

@@ -18,8 +18,8 @@ class Placer(Protocol):
     def place(self, component: wiring.Component, elaborate: Callable) -> Elaboratable:
         """Return the circuit of ``component``, or an instance of a module that has this circuit.
 
-        ``elaborate`` is a function that returns the circuit. Its arguments are a component and a
-        platform.
+        The platform chooses between the two. ``elaborate`` is a function that returns the circuit;
+        its arguments are a component and a platform.
         """
         ...
 

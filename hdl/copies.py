@@ -128,10 +128,10 @@ class Guarded(Component):
 
 
 def guarded(component: wiring.Component, level: str) -> wiring.Component:
-    """Return a component with redundant copies of its control registers (:class:`Guarded`).
+    """Return ``component`` with or without redundant copies of its control registers.
 
-    ``level`` is ``detect`` or ``correct``. If ``level`` is ``none``, the component itself is
-    returned.
+    If ``level`` is ``detect`` or ``correct``, the result has copies (:class:`Guarded`). If
+    ``level`` is ``none``, the result is ``component`` itself.
     """
     if level == "none":
         return component

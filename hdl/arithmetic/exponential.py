@@ -37,10 +37,10 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def circuit(self, m):
-        """Instantiate a block RAM with the table of mantissas, and gates after its output register.
+        """Instantiate a block RAM with the table of mantissas, and gates after the RAM's register.
 
-        The gates output the table's value on ``mantissa``, or 0 if ``keep`` was 0 or ``distance``
-        was 32 octaves (8192 steps) or more.
+        The gates output 0 on ``mantissa`` if, two cycles before, ``keep`` was 0 or ``distance`` was
+        at least 32 octaves (8192 steps). Otherwise they output the table's value for this distance.
         """
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(

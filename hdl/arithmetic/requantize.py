@@ -166,10 +166,11 @@ class Requantizer(Component):
     def circuit(self, m: Module) -> None:
         """Build a pipeline with one stage for each operation.
 
-        The number at the end of a signal's name is the pipeline stage that computes the signal:
-        stage 4 computes ``doubled_4``. If ``registered`` is true, a further register follows the
-        left shift. The names do not count this register: each signal after the left shift is then
-        valid one cycle later than its number states.
+        The sum plus the bias is shifted left, multiplied, and shifted right with rounding. Then the
+        zero point is added, and the result is clamped. The number at the end of a signal's name is
+        the pipeline stage that computes the signal: stage 4 computes ``doubled_4``. If
+        ``registered`` is true, a further register follows the left shift. The numbers do not count
+        this register: each signal after the left shift is then valid one cycle later.
         """
         m.submodules.rounding = rounding = RoundingShift(33)
 

@@ -20,16 +20,18 @@ class Outcome(Component):
 
     ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host
     aborts the run, the run stops and ``abort`` is 1. ``outside`` is 1 while the program counter is
-    not in the program memory: a requested run then ends with the fault PROGRAM and never begins.
+    not in the program memory: a requested run is then cancelled with the fault PROGRAM, and
+    ``start`` remains 0.
 
-    ``busy`` is 1 from the request of a run to its end, and during recovery. If external memory does
-    not answer, recovery may never finish. The fault SILENCE then cancels a run that waits for
-    recovery, and sets ``busy`` to 0. So ``busy`` falls after every requested run.
+    ``busy`` is 1 from the request of a run until the run ends or is cancelled, and during recovery.
+    If external memory does not answer, recovery may never finish. The fault SILENCE then cancels a
+    run that waits for recovery, and sets ``busy`` to 0. So ``busy`` falls after every requested
+    run.
 
     Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
-    stopped a run. A bit remains 1 until the host clears it by the same bit of ``take``. ``enable``
-    is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt`` and the same bit of
-    ``enable`` are 1.
+    stopped or cancelled a run. A bit remains 1 until the host clears it by the same bit of
+    ``take``. ``enable`` is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt``
+    and the same bit of ``enable`` are 1.
     """
 
     def __init__(self) -> None:

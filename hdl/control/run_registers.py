@@ -13,9 +13,11 @@ class RunRegisters(Component):
     """Base class of the registers by which the host begins, stops and observes runs.
 
     ``pc`` is the last value written to the register PC, the program address at which a run begins.
-    A run can begin only if this value is less than ``program_depth``. ``faults``, ``recovered``,
-    ``abort``, ``forget`` and ``irq`` are connected to the ports of an :class:`Outcome` with these
-    names, which begins and ends runs.
+    A run can begin only if this value is less than ``program_depth``. ``faults`` has a bit for each
+    reason to stop a run, and ``recovered`` is 1 if recovery (the reset of the core after a stopped
+    run) has finished. ``abort`` is 1 in a cycle in which a fault or the host stops the run.
+    ``forget`` is 1 if the host writes the bit FORGET (forget outstanding memory accesses) to the
+    register CONTROL. ``irq`` is the interrupt request to the host.
     """
 
     program_depth: int

@@ -1,4 +1,8 @@
-"""Checks and executes the power-on image: requests to the host link, stored in the flash."""
+"""Checks the power-on image in a board's flash, and executes it.
+
+The image is a list of records: requests to the host link (the circuit that also executes the host's
+requests), and texts for the serial line.
+"""
 
 from amaranth.hdl import Array, Cat, Const, Signal, signed, unsigned
 from amaranth.lib import stream, wiring
@@ -45,19 +49,18 @@ class PowerOn(Component):
     """Executes the power-on image (requests to the host link) at address ``addr`` of the flash.
 
     The image is read twice, so that no part of a damaged image is executed. The first pass checks
-    the CRC-32 of the whole image. If the CRC is right, the second pass executes the records of the
-    image (``celosia.arch.power_on``). ``status`` is the value that the host link has last read from
-    the register STATUS. The record WAIT waits until ``status`` reports the end of a run.
+    the image, the second pass executes its records (``celosia.arch.power_on``). An image is refused
+    if its CRC-32 is wrong, or if it ends past the ``size`` readable bytes of the flash. It is also
+    refused if the fingerprint (hash) in its header is not ``configuration``, the fingerprint of the
+    machine's configuration. ``status`` is the value that the host link has last read from the
+    register STATUS. The record WAIT waits until ``status`` reports the end of a run.
 
     ``o`` outputs the text of the image's records TEXT and LABEL to the serial line. ``o_read``
     requests bytes from the flash reader, and ``i`` receives the bytes. ``request`` sends requests
     to the host link, and ``i_answer`` receives the link's answers. ``active`` is 1 until the image
-    is executed or refused; afterwards the link is free for the host. If the image is refused,
-    ``refused`` is 1 from then on, and ``o`` outputs the reason
+    is executed or refused; afterwards the link is free for the host. If the image is refused, or
+    stops because of an error, ``refused`` is 1 from then on, and ``o`` outputs the reason
     (``celosia.arch.power_on.REFUSALS``).
-
-    ``configuration`` is the fingerprint of the machine's configuration, and ``size`` the number of
-    readable bytes of the flash.
     """
 
     i: stream.Interface

@@ -20,7 +20,7 @@ from celosia.hdl.stream.credits import CreditQueue
 from celosia.hdl.stream.pipeline import delay
 
 SCALE_LATENCY = 2
-"""Cycles from an element to the product of the element and the row's length."""
+"""Cycles from an element to the product of the element and the number of elements of its row."""
 
 
 def input_layout(lanes: int) -> data.StructLayout:
@@ -55,7 +55,7 @@ def sum_layout(lanes: int) -> data.StructLayout:
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width (bits) of the product of a 16-bit element and the length of its row.
+    """Return the width (bits) of a 16-bit element times the number of elements of its row.
 
     ``max_row`` is the number of elements of the longest row.
     """
@@ -65,8 +65,8 @@ def scaled_width(max_row: int) -> int:
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
     """Return the layout of a beat of products, one per lane, with ``last`` and ``mask``.
 
-    ``scaled`` has the products: each element of a row is multiplied by the row's length. ``last``
-    and ``mask`` are as in :func:`input_layout`.
+    ``scaled`` has the products: each element of a row is multiplied by the number of elements of
+    the row (at most ``max_row``). ``last`` and ``mask`` are as in :func:`input_layout`.
     """
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})

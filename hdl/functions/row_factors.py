@@ -71,9 +71,10 @@ class RowFactors(Component):
         return self._statistics.latency
 
     def circuit(self, m):
-        """Build the adder of the two rows, and the unit that computes the factor from their sum.
+        """Build the adder of the rows ``x`` and ``r``, and the unit that computes ``factor``.
 
-        A beat leaves when both output streams, ``o`` and ``o_sum``, are ready.
+        A beat of the sum row leaves in a cycle in which both output streams, ``o`` and ``o_sum``,
+        are ready.
         """
         m.submodules.statistics = statistics = self._statistics
         moves = self.o.ready & self.o_sum.ready

@@ -26,7 +26,7 @@ class MemoryGuard(Component):
     are outstanding. The guard drops the words that the core had requested. For write bursts, it
     sends the missing words with all mask bits at 0, and awaits the report of each written burst.
 
-    The reset of ``sync`` cuts the core off, but keeps the counts of outstanding transfers.
+    The reset of the guard itself cuts the core off, but keeps the counts of outstanding transfers.
     ``forget`` clears these counts and cuts the core off at once. ``forget`` must be 1 while
     external memory is in reset or has no power, because memory then does not answer earlier
     requests.

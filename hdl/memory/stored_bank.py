@@ -1,4 +1,8 @@
-"""Banks of accumulator rows in block RAM; the bank or its reader corrects flipped bits."""
+"""Two classes of memory banks for rows of accumulators, in block RAM.
+
+An :class:`AccumulatorBank` can detect or correct flipped bits. A :class:`StoredBank` outputs rows
+with their check bits, and the circuit that reads a row corrects flipped bits.
+"""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.lib import data

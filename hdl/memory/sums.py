@@ -1,4 +1,4 @@
-"""Registers between the accumulator rows in block RAM and their adder, in three variants."""
+"""Three variants of the registers between an accumulator memory's block RAM and its adders."""
 
 from functools import reduce
 from operator import or_
@@ -59,20 +59,21 @@ class DirectSums:
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adder, the row for a drain, and a list of their error bits.
 
-        A drain is a request that outputs a row of sums. A row for a drain is available one cycle
-        after its bank outputs it, and a row for the adder ``latency + 1`` cycles after. The list is
-        empty in classes that do not correct flipped bits. The arguments are:
+        An addition reads the row to which it adds, and a drain reads a row and outputs it. The row
+        for a drain is available one cycle after a bank outputs it, and the row for the adder
+        ``latency + 1`` cycles after. The list is empty in classes that do not correct flipped bits.
+        The arguments, except ``banks`` and ``add_2``, are valid in the cycle in which the bank
+        outputs the row:
 
         - ``banks``: the two memory banks (:meth:`bank`);
-        - ``adds`` and ``drains``: the numbers of the banks with the row for the adder and for the
-          drain;
-        - ``add_1`` and ``drained_1``: 1 if a bank outputs a row for the adder, or for a drain;
+        - ``add_1``: 1 if a bank outputs a row for an addition, and ``adds``: this bank's number;
+        - ``drained_1``: 1 if a bank outputs a row for a drain, and ``drains``: this bank's number;
         - ``add_2``: ``add_1`` one cycle later;
-        - ``before``: a list; entry i is 1 if the addition i + 2 cycles before this one was to the
-          same row;
+        - ``before``: a list of bits; bit i is 1 if the addition i + 2 cycles earlier used the same
+          row;
         - ``total``: the row of sums that the adders computed last.
 
-        If an entry of ``before`` is 1, the bank outputs an old row, because it does not have the
+        If a bit of ``before`` is 1, the bank outputs an old row, because it does not have the
         result of the earlier addition yet. The row for the adder is then the result of the latest
         such addition.
         """

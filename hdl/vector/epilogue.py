@@ -37,37 +37,40 @@ def saturate16(total: Value) -> Value:
 
 
 class Epilogue(Component):
-    """Converts numbers to output elements by equation (2) of docs/numerics.md, and writes them.
+    """The back end of the vector engine: requantizes the results of commands, and writes them.
 
-    A beat of ``i`` has a number and a bit ``keep`` for each of ``lanes`` lanes, or of
+    Each result is a 32-bit number. Equation (2) of docs/numerics.md converts it to an output
+    element. A beat of ``i`` has a number and a bit ``keep`` for each of ``lanes`` lanes, or of
     ``softmax_lanes`` lanes for a softmax. If the bit is 0, the output element is the zero point
     ``zero``. Output elements have 16 bits if ``wide`` is 1, else 8 bits. A softmax always has 8-bit
-    elements. Beat k of ``i`` uses the requantization parameters in word k of ``words``. A word has
-    the parameters of ``lanes`` lanes; lane i uses those of lane ``i % lanes``. The elements of beat
-    k are written to address k of ``o_walk`` (a sequence of addresses).
+    elements. If ``relu`` is 1, requantized elements below ``zero`` are replaced by ``zero``. Beat k
+    of ``i`` uses the requantization parameters in word k of ``words``. A word has the parameters of
+    ``lanes`` lanes; lane i uses those of lane ``i % lanes``. The elements of beat k are written to
+    address k of ``o_walk`` (a sequence of addresses).
 
-    Beat k of ``residual`` is the second operand of beat k of ``i``. If ``add`` is 1, the 16-bit
-    elements of both beats are added. If ``rotate`` is 1, ``residual`` has the cosines and sines
-    that rotate pairs of elements, equation (9). If ``times`` is 1, ``residual`` has a factor (with
-    the zero point ``r_zero``) for each element, equation (10). If ``look_up`` is 1, 8-bit elements
-    are replaced by their entries in activation table ``slot``. If ``polynomial`` is 1, 16-bit
-    elements are replaced by the results of a polynomial, equation (17).
+    Beat k of ``residual`` is the second operand of beat k of ``i``, in three operations. If ``add``
+    is 1, the 16-bit elements of both beats are added. If ``rotate`` is 1, ``residual`` has the
+    cosines and sines that rotate pairs of elements, equation (9). If ``times`` is 1, ``residual``
+    has a factor (with the zero point ``r_zero``) for each element, equation (10). For other
+    operations, ``residual`` is not read. If ``look_up`` is 1, 8-bit elements are replaced by their
+    entries in activation table ``slot``. If ``polynomial`` is 1, 16-bit elements are replaced by
+    the results of a polynomial, equation (17).
 
     If ``argmax`` is 1, the output ``largest`` has the largest written element of a row and its
     column, ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the command's
     first column. If ``column`` is 0, the search begins with a new row. If ``column`` is not 0, the
     search continues from the current ``largest``; only a larger element replaces it.
 
-    These inputs define the operation and must not change during a command: ``zero``, ``wide``,
-    ``relu``, ``add``, ``look_up``, ``slot``, ``polynomial``, ``rotate``, ``times``, ``r_zero``,
-    ``argmax`` and ``column``. If the configuration has the option ``fused`` and the next command
-    has the same inputs, ``start`` may be 1 before ``done``. The output ``owes`` is 1 from this
-    ``start`` until all addresses of the current command are generated; while ``owes`` is 1,
-    ``o_walk`` must be the next command's sequence.
+    A cycle with ``start`` at 1 begins a command; ``done`` is 1 for one cycle when the command's
+    last write is accepted. The inputs that select operations, and ``zero``, ``slot``, ``r_zero``
+    and ``column``, must not change during a command. If the configuration has the option ``fused``
+    and the next command has the same values of these inputs, ``start`` may be 1 before ``done``.
+    The output ``owes`` is 1 from this ``start`` until all addresses of the current command are
+    generated; while ``owes`` is 1, ``o_walk`` must be the next command's sequence.
 
-    ``done`` is 1 for one cycle when the last write is accepted. Throughput is one beat per cycle. A
-    beat is written at least ``latency`` cycles after it was accepted. ``rotate`` and ``times`` add
-    ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
+    Throughput is one beat per cycle. A beat is written at least ``latency`` cycles after it was
+    accepted. ``rotate`` and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds
+    ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT

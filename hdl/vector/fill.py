@@ -13,11 +13,11 @@ from celosia.hdl.vector.beats import beat_layout
 class Fill(Component):
     """Writes beats of ``i`` to the vector engine's parameter memory or activation tables.
 
-    If ``params`` is 1, a beat is one of the ``param_lines`` lines of a parameter word; the first
-    word is written to word ``addr`` of the memory. If ``table`` is 1, beat e has entry e (one byte)
-    of activation table ``addr``. The beat is a line of bytes that was read from the entry's
-    scratchpad address, rounded down to a multiple of ``scratchpad_align`` bytes. So the entry is
-    byte ``e % scratchpad_align`` of the beat. Throughput is one beat per cycle. ``start`` loads
+    A beat has the bytes of one scratchpad read. If ``params`` is 1, a beat is one of the
+    ``param_lines`` lines of a parameter word; the first word is written to word ``addr`` of the
+    memory. If ``table`` is 1, beat e contains entry e (one byte) of activation table ``addr``. A
+    scratchpad read begins at a multiple of ``scratchpad_align`` bytes, so the entry is byte
+    ``e % scratchpad_align`` of the beat. Throughput is one beat per cycle. ``start`` loads
     ``addr``; ``done`` is 1 in the cycle of the last beat.
     """
 

@@ -30,13 +30,13 @@ class FrontEnds(Component):
     except for an early SOFTMAX (below). ``opcode`` and ``flag`` are those of the command, but may
     change one cycle later than ``command``. In machines with the option ``registered`` (more
     pipeline registers), ``command`` must be valid one cycle before the first beat. The front ends
-    of SOFTMAX and NORM then receive ``start``, ``command``, ``opcode`` and ``flag`` one cycle
-    later.
+    of SOFTMAX and NORM then receive all inputs except the streams one cycle later.
 
-    A cycle with ``start`` at 1 starts a SOFTMAX. The SOFTMAX is early if the last input beat of the
-    previous SOFTMAX has not been accepted. The output ``owes`` is then 1 until the new SOFTMAX
-    begins, and ``command`` must already be the new command. The new command may differ from the
-    previous command only in the fields that :class:`SoftmaxFront` loads for the next softmax.
+    ``start`` must be 1 for one cycle before the first input beat of a SOFTMAX. The SOFTMAX is early
+    if the last input beat of the previous SOFTMAX is not accepted before this cycle. The output
+    ``owes`` is then 1 until that last beat is accepted, and ``command`` must already be the new
+    command. The new command may differ from the previous command only in the fields that
+    :class:`SoftmaxFront` loads for the next softmax.
     """
 
     def __init__(self, config: VectorConfig):

@@ -12,21 +12,21 @@ class Overlap(Component):
     """Stores a vector command until its results are written, while the next command begins.
 
     ``i`` is the command whose input the vector engine reads. ``o`` is the command whose results the
-    engine writes. If ``behind`` is 1, ``o`` is the stored command, which came before ``i``. If
-    ``behind`` is 0, ``o`` is ``i``. Only a command with the flag ``followed`` can overlap with the
-    next command, and only if ``fused`` is true. ``stages`` is the number of register stages between
-    distant units (0 or 1).
-
-    ``read`` is 1 in the cycle in which command ``i`` requests its last row of accumulators.
-    ``reading`` is 1 while command ``i`` still requests its second operand. ``owes`` is 1 until all
-    units of the engine have begun command ``i``. ``written`` is 1 in the cycle in which the last
-    beat of command ``o`` is written.
+    engine writes. If ``behind`` is 1, two commands overlap: ``o`` is the stored command, which came
+    before ``i``. If ``behind`` is 0, ``o`` is ``i``.
 
     If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the results of
-    ``i`` are written. The command is stored, and ``behind`` is 1 from the next cycle on. ``early``
-    can be 1 in the cycle of ``read`` or later; if ``stages`` is 1, only in a later cycle.
-    ``follows`` is 1 if command ``i`` has the opcode of the stored command. While ``behind`` is 1,
-    command ``i`` may start only if ``follows`` is 1.
+    ``i`` are written. The command is stored, and ``behind`` is 1 from the next cycle to the
+    command's last write. ``early`` is 1 only if ``fused`` is true and the command has the flag
+    ``followed``, which permits the next command to begin early. ``follows`` is 1 if command ``i``
+    has the opcode of the stored command. While ``behind`` is 1, command ``i`` may start only if
+    ``follows`` is 1.
+
+    Four inputs report the progress of the commands. ``read`` is 1 in the cycle in which command
+    ``i`` requests its last row of accumulators. ``reading`` is 1 while command ``i`` still requests
+    its second operand. ``owes`` is 1 until all units of the engine have begun command ``i``.
+    ``written`` is 1 in the cycle in which the last beat of command ``o`` is written. ``early`` is 1
+    at least ``stages`` (0 or 1) cycles after ``read``.
     """
 
     def __init__(self, *, stages: int, fused: bool):

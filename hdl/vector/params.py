@@ -116,14 +116,15 @@ class ParamMemory(Component):
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
     matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is
-    1, the scale that each word represents is multiplied by the factor of the beat's row: the
-    multiplier and the shift change as in ``celosia.sim.requantize.times_factor``. If ``factors`` is
-    0, words do not change.
+    1, the multipliers and shifts of a word change: results are then also multiplied by the factor
+    of the beat's row (``celosia.sim.requantize.times_factor``). If ``factors`` is 0, words do not
+    change.
 
     ``factor`` is the storage index of the factor of row 0; the next rows have the next indices. If
-    ``by_tile`` is 1, a beat uses the factor of its tile column (a group of columns, at most as wide
-    as the array) instead of its row. A factor on the input ``kept`` is stored at its index; only
-    walks that start in later cycles may read it.
+    ``by_tile`` is 1, factors belong to tile columns (groups of columns, at most as wide as the
+    array) instead of rows. ``factor`` is then the index for tile column 0, and the next tile
+    columns have the next indices. A factor on the input ``kept`` is stored at its index; only walks
+    that start in later cycles may read it.
     """
 
     def __init__(

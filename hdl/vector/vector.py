@@ -56,10 +56,10 @@ class VectorEngine(Component):
     The table has the number of cycles of a command of m rows of n columns (PARAMS: n words), from
     the cycle that offers the command to ``done``, if the engine never waits for a memory or for row
     factors. ``beats`` is the number of input beats (groups of elements read in one cycle),
-    ``m * ceil(n / lanes)``. DRAIN rounds up in each tile column (up to ``array.cols`` columns). For
-    SOFTMAX, ``softmax_lanes`` replaces ``lanes``. ``reader_latency`` and ``drain_latency`` are the
-    cycles from the start of a command to its first input beat, from the scratchpad or the
-    accumulators. ``overhead`` is ``reader_latency + Epilogue.latency``.
+    ``m * ceil(n / lanes)``. A DRAIN has separate beats for each tile column (group of up to
+    ``array.cols`` columns). For SOFTMAX, ``softmax_lanes`` replaces ``lanes``. ``reader_latency``
+    and ``drain_latency`` are the cycles from the start of a command to its first input beat, from
+    the scratchpad or the accumulators. ``overhead`` is ``reader_latency + Epilogue.latency``.
 
     ========= =====================================================================
     DRAIN     beats + drain_latency + Epilogue.latency
@@ -78,8 +78,8 @@ class VectorEngine(Component):
     - If SOFTMAX or NORM reads accumulators (option ``fused``), ``drain_latency + Intake.latency``
       replaces ``reader_latency``.
     - With ``row_factors``, SOFTMAX and NORM store a factor of each row for a later DRAIN. NORM then
-      takes beats + overhead + 1 cycles. For SOFTMAX, ``ceil(n / lanes) - 1`` is added once. DRAIN
-      and MAP take ``celosia.arch.latency.words_wait`` more cycles.
+      takes beats + overhead + 1 cycles. For SOFTMAX, the table's factor 2 becomes 1. DRAIN and MAP
+      take ``celosia.arch.latency.words_wait`` more cycles.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.

@@ -18,10 +18,10 @@ def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
 
     Addresses are generated for the beats of a matrix; a beat is some adjacent columns of a row.
     ``base`` is the address of the first beat. ``beat_step``, ``row_step`` and ``tile_step`` are the
-    address steps between beats, rows and tiles. The matrix has ``m`` rows and ``n`` columns, a tile
-    ``tile`` columns, and a beat ``beat`` columns. If ``wraps`` is true, there is also the field
-    ``period``: the address distance, 0 for none, after which the addresses of a row repeat from its
-    first address.
+    address steps between beats, rows and tiles. ``m`` and ``n`` are the numbers of rows and columns
+    of the matrix. ``tile`` is the number of columns of a tile, and ``beat`` that of a beat. If
+    ``wraps`` is true, there is also the field ``period``. If ``period`` is not 0, the distance of
+    an address from its row's first address is taken modulo ``period``.
     """
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
@@ -81,13 +81,13 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
-    """Return the beats of ``walker`` as a stream, for a unit that writes to the beats' addresses.
+    """Return the output stream of ``walker``, for a unit that writes to the stream's addresses.
 
     ``walker`` is a :class:`Walker`, which generates an address for each beat (group of columns). If
-    its ``stages`` is 1, beats are generated ahead of the writes, and wait in two register slices.
-    One slice can be placed near the walker, the other near the unit that writes. ``forward`` is an
-    argument of the second slice (:class:`RegisterSlice`). If ``stages`` is 0, the stream is the
-    walker's output itself.
+    its ``stages`` is 1, the beats pass two register slices. The first can be placed near the
+    walker, the second near the unit that writes. If ``stages`` is 0, the stream is the walker's
+    output itself. If ``forward`` is true, the second slice stores one beat instead of two, and
+    needs less logic (:class:`RegisterSlice`).
     """
     near = slices(m, walker.o, "near", stages=walker.stages)
     return slices(m, near, "ahead", stages=walker.stages, forward=forward)

@@ -15,19 +15,21 @@ from celosia.hdl.vector.walker import walk_layout
 class VectorWalks(Component):
     """Computes the walks (:class:`Walker`) of a vector command; combinational.
 
-    A walk is the sequence of addresses of an operand, beat by beat. ``i`` is the walk over the
-    input, ``r`` over the second input or the residual, and ``o`` over the output. ``s`` is the walk
-    over the sums of input and residual that a NORM writes. ``params`` is the walk over the
-    parameter words that requantize the output. If a softmax or a normalization reads accumulators,
-    ``pre`` is the walk over the parameter words that requantize this input. If the command has the
-    flag ``rotate``, the addresses of ``r`` repeat for each head of a row, because all heads use the
-    same cosines and sines.
+    A walk is the sequence of addresses of one operand, one per beat (some adjacent columns of a
+    row). ``i`` is the walk over the input. ``r`` is the walk over the second input or the residual.
+    ``o`` is the walk over the output. ``s`` is the walk over the sums of input and residual that a
+    NORM writes. ``params`` is the walk over the parameter words that requantize the output. ``pre``
+    is the walk over the parameter words that requantize accumulators, if a SOFTMAX or NORM reads
+    accumulators.
 
-    The k-th beat of every walk belongs to the same columns of the same row: ``lanes`` columns, or
-    ``softmax_lanes`` for a softmax. The beats of a DRAIN are ordered by tile columns (groups of
-    columns, at most as wide as the array), as accumulators are read; the beats of other commands
-    are ordered row by row. PARAMS and TABLE use only the walk ``i``; a beat is ``line_bytes`` bytes
-    for PARAMS, and one byte for TABLE.
+    Beat k of every walk belongs to the same columns of the same row: ``lanes`` columns, or
+    ``softmax_lanes`` for a SOFTMAX. Beats are ordered row by row. Only a DRAIN processes one tile
+    column (a group of columns, at most as wide as the array) after another, because accumulators
+    are read in this order.
+
+    If the command has the flag ``rotate``, the addresses of ``r`` repeat for each head of a row,
+    because all heads use the same cosines and sines. PARAMS and TABLE use only the walk ``i``; a
+    beat is ``line_bytes`` bytes for PARAMS, and one byte for TABLE.
     """
 
     def __init__(self, config: VectorConfig):

@@ -13,13 +13,17 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort, burst_layout
 from celosia.hdl.stream.skid import Skid
 
 READ_AHEAD = 16
-"""Most blocks that are requested, in flight, or waiting to be consumed."""
+"""Largest number of requested blocks that still have words to output."""
 
 _WRITTEN_AHEAD = 4  # blocks
 
 
 def block_layout(memory: Memory, chip: Ddr3Chip) -> data.StructLayout:
-    """Return the layout of a block request: an address, and a bit ``final`` (last of its burst)."""
+    """Return the layout of a request for a block, which is the data of one access to the DDR3 chip.
+
+    ``addr`` is the byte address divided by the number of bytes of a block. ``final`` is 1 for the
+    last block of a burst.
+    """
     return data.StructLayout({"addr": memory.addr_width - exact_log2(chip.block_bytes), "final": 1})
 
 
@@ -55,11 +59,12 @@ class _Burst:
 class BlockReader(Component):
     """Splits read bursts into requests for blocks, and outputs the words of the blocks.
 
-    A block is the data of one access to the DDR3 chip. ``o_block`` outputs the addresses of the
-    blocks to read, one per cycle. No further block is requested while ``READ_AHEAD`` requested
-    blocks still have words to output on ``port``. If ``i_valid`` is 1, ``i`` is the data of the
-    oldest requested block that has not arrived yet. One word is output per cycle. The first block
-    of a burst is requested one cycle after the last block of the previous burst.
+    A block is the data of one access to the DDR3 chip. ``port`` receives the bursts, and outputs
+    their words, one per cycle. ``o_block`` outputs the addresses of the blocks to read, one per
+    cycle. No further block is requested while ``READ_AHEAD`` requested blocks still have words to
+    output. If ``i_valid`` is 1, ``i`` is the data of the oldest requested block that has not
+    arrived yet. The first block of a burst is requested one cycle after the last block of the
+    previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

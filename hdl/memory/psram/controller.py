@@ -32,13 +32,13 @@ class PsramController(Component):
     moves one byte. The lowest byte of a word moves first, on the first die. A column is the
     smallest unit that can be addressed: two bytes of each die.
 
-    If both read and write bursts wait, they alternate. A burst is cut into pieces, each moved by
-    one command. The cuts are at multiples of the most columns that one command can move at this
-    clock. So a piece is within one row of the chip, and short enough not to delay refreshes. A
-    write piece begins when all of its words are available. A read piece begins when there is room
-    for all of its words. The first data follow the first byte of a command by ``begin(latency)``
-    cycles (:func:`celosia.arch.psram.begin`). ``latency`` is ``chip.latency``, or twice as much if
-    the chip requests it on its pin RWDS.
+    If both read and write bursts wait, they alternate. One command moves at most N columns; N is a
+    power of two that depends on ``clock``. A burst is cut into pieces at column addresses that are
+    multiples of N, and each piece is moved by one command. So a piece is within one row of the
+    chip, and short enough not to delay refreshes. A write piece begins when all of its words are
+    available. A read piece begins when there is room for all of its words. The first data follow
+    the first byte of a command by ``begin(latency)`` cycles (:func:`celosia.arch.psram.begin`).
+    ``latency`` is ``chip.latency``, or twice as much if the chip requests it on its pin RWDS.
 
     ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
     requested later returns the new data. ``failed`` is 1 for one cycle if the chip sends data
