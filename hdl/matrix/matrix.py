@@ -58,11 +58,10 @@ class MatrixEngine(Component):
 
     ``status.stall`` is 1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which
     the scratchpad accepts the request for a row of A. ``sram_latency + 2`` cycles later, ``macs``
-    is the number of products with this row: the number of array rows that the tile uses, times the
-    number of array columns. One cycle after ``macs``, ``gated`` is the number of zero activations
-    in the used rows. ``refused`` is 1 if the next row of A waits because the scratchpad does not
-    accept a request. ``filling`` is 1 while the accepted commands have tiles to load or rows to
-    request.
+    is the number of products with this row: the number of used array rows times the number of used
+    array columns. One cycle after ``macs``, ``gated`` is the number of zero activations in these
+    rows. ``refused`` is 1 if the next row of A waits because the scratchpad does not accept a
+    request. ``filling`` is 1 while the accepted commands have tiles to load or rows to request.
     """
 
     def __init__(self, config: MatrixConfig):
