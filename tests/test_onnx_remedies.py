@@ -346,6 +346,10 @@ def test_a_branch_is_named_beside_a_length_that_is_open(tmp_path) -> None:
             lambda form: form.add("Gather", "x", "mask", axis=1),
             "it moves data to places that are not known",
         ),
+        (
+            lambda form: form.add("Cast", form.add("Equal", "x", form.add("Neg", "x")), to=FLOAT),
+            "it compares something else than token numbers with one number",
+        ),
         (lambda form: form.add("ReduceMean", "x"), "it reduces axes that are not known"),
         (
             lambda form: form.add(

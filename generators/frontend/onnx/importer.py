@@ -12,7 +12,6 @@ The import has these steps:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -237,21 +236,25 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
         batched = graph.batched and output.ndim > 0 and len(output) == 1
         return np.atleast_1d(output[0] if batched else output)
 
-    @cache
-    def by_token() -> bool:
+    by_token: list[bool] = []
+
+    def is_by_token(others: Mapping[str, Array]) -> bool:
         """Return whether the last row of the output alone depends on the last row."""
         rng, changed = np.random.default_rng(0), np.zeros(encoder.rows, bool)
         rows = rng.normal(0, 1, (encoder.rows, size // encoder.rows))
-        before = whole(rows, {})
+        before = np.nan_to_num(whole(rows, others))
         for _ in range(_TRIES):
             rows[-1] = rng.normal(0, 1, len(rows[-1]))
-            changed |= (whole(rows, {}) != before).reshape(encoder.rows, -1).any(axis=1)
+            other = np.nan_to_num(whole(rows, others)) != before
+            changed |= other.reshape(encoder.rows, -1).any(axis=1)
         return bool(changed[-1]) and not changed[:-1].any()
 
     def function(rows: Array, others: Mapping[str, Array]) -> Array:
         output = whole(rows, others)
         rowwise = output.ndim > 1 and rows.size < size and len(output) == encoder.rows
-        return output[: len(rows)] if rowwise and by_token() else output
+        if rowwise and not by_token:
+            by_token.append(is_by_token(others))
+        return output[: len(rows)] if rowwise and by_token[0] else output
 
     parameters = sum(graph.known[operand].size for operand in used if operand in graph.known)
     listed = ", ".join(dict.fromkeys(kinds))

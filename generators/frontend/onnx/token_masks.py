@@ -25,10 +25,12 @@ def token_mask(node: Node) -> Mask:
     :class:`UnsupportedError` for other nodes, or if an earlier node uses another token number for
     padding.
     """
-    (numbers,) = (value for value in node.inputs if isinstance(value, View))
-    known = next((value for value in node.inputs if isinstance(value, np.ndarray)), np.zeros(()))
-    if known.size != 1 or not is_tokens(numbers) or numbers.function is not None:
+    numbers = next(value for value in node.inputs if isinstance(value, View))
+    known = next((value for value in node.inputs if value is not numbers), np.zeros(()))
+    if not isinstance(known, np.ndarray) or known.size != 1 or not is_tokens(numbers):
         raise UnsupportedError("it compares something else than token numbers with one number")
+    if numbers.function is not None:
+        raise UnsupportedError("it compares a function of token numbers")
     bound = known.reshape(()).item()
     near = {*range(_NEAR + 1), *range(math.floor(bound) - _NEAR, math.floor(bound) + _NEAR + 1)}
     tried = np.array(sorted(number for number in near if number >= 0 or number == bound))
