@@ -22,9 +22,9 @@ class Accumulators:
         self._taken = {False: 0, True: 0}
 
     def restart(self) -> None:
-        """Let the next allocation of temporary rows begin at accumulator row 0.
+        """Make all temporary rows free: the next allocation begins at accumulator row 0.
 
-        With this call before each iteration of a loop, all iterations use the same rows.
+        If each iteration of a loop begins with this call, all iterations use the same rows.
         """
         self._next = 0
 
@@ -62,11 +62,11 @@ class Accumulators:
         return self._named[name]
 
     def height(self, m: int) -> int:
-        """Return the number of rows that are multiplied at once in a product of ``m`` rows.
+        """Return the number of rows in each part of a matrix product with ``m`` rows.
 
-        A product may use at most half of the accumulator rows at once. If ``m`` exceeds this limit,
-        the rows are divided into as few parts as the limit allows. The result is the number of rows
-        of a part. Only the last part may have fewer rows.
+        The parts are multiplied one after another. A part may have at most half as many rows as the
+        accumulators. There are as few parts as possible. All have the same number of rows, except
+        that the last one may have fewer.
         """
         return even(m, min(m, self.depth // 2))
 

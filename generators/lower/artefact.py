@@ -14,9 +14,10 @@ from celosia.generators.runtime.host import Host
 
 @dataclass(frozen=True, kw_only=True)
 class Artefact(Host):
-    """A compiled model: its programs, the data that a host needs, and its integer graph.
+    """A compiled model: its programs, the data that a host needs, and its quantized operations.
 
-    The fields after ``graph`` are set only for encoders; for decoders they keep their defaults.
+    ``graph`` has the quantized operations, which the programs compute with integers. The fields
+    after ``graph`` describe an encoder's program. For a decoder they have their default values.
     """
 
     graph: IntegerGraph
@@ -68,18 +69,20 @@ class Artefact(Host):
 
     @property
     def macs_resident(self) -> int:
-        """Number of multiply-accumulates of the linear layers for one token, without attention."""
+        """Number of multiply-accumulates of all linear layers for one token, without attention."""
         return sum(op.size for op in self.graph.ops if isinstance(op, Linear))
 
     def macs(self, position: int = 0, source: int = 0, *, rows: int | None = None) -> int:
-        """Return the number of multiply-accumulates that the results of a run need.
+        """Return the number of multiply-accumulates in a run, for linear layers and attention.
 
-        Linear layers and attention are counted, padding is not. For an encoder, the input has
-        ``rows`` rows or, by default, the most rows that the model allows.
+        Padding is not counted. For an encoder, ``rows`` is the number of rows in all inputs of the
+        run, by default the largest possible.
 
-        For a decoder, the run processes the token with index ``position`` in a text. The token
-        attends to itself, to the earlier tokens in the cache, and to ``source`` tokens of a source
-        text.
+        For a decoder, the run processes one token:
+
+        - ``position``: the token's index in the text. It attends to itself and to earlier tokens in
+          the cache.
+        - ``source``: number of tokens of a source text, to which it also attends.
         """
         if not self.reads_tokens:
             return self.batch * self.graph.macs(self.length(rows))

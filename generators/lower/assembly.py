@@ -285,16 +285,16 @@ def check_programs(
     lasting: Iterable[str],
     tensor_bytes: int = 0,
 ) -> None:
-    """Check that a model fits program memory and weight slots, and extend lifetimes of buffers.
+    """Check that a model fits the program memory and the array's weight slots.
 
-    ``least`` is a lower bound of the programs' total length (words). If it exceeds the program
-    memory, :class:`FitError` is raised. The error proposes a larger program memory, or a scratchpad
-    of at least ``tensor_bytes`` bytes. :class:`FitError` is also raised if the model needs more
-    weight slots (array storage for one weight tile each) than the machine has.
+    - ``least``: lower bound of the total program length (words).
+    - ``used``: lifetime of each buffer. The function changes it for the buffers in ``lasting``.
+    - ``lasting``: names of buffers that keep their contents from run to run. Their new lifetime is
+      the whole program.
+    - ``tensor_bytes``: scratchpad size (bytes) that the error for a long program proposes, besides
+      a larger program memory.
 
-    ``used`` has the lifetime of each buffer. The buffers with the names ``lasting`` keep their
-    contents from run to run, so the function changes their lifetime in ``used`` to the whole
-    program.
+    Raises :class:`FitError` if the program memory or the number of weight slots is too small.
     """
     check_words(memory, least, least=True, tensor_bytes=tensor_bytes)
     for name in lasting:

@@ -1,8 +1,7 @@
-"""Classes that describe an attention for the functions that make its instructions.
+"""Classes that describe an attention: the addresses of its data, and the order of instructions.
 
-A run of a program computes the queries, one row for each token. The keys and values are computed by
-the same run, or are read from a cache. :class:`Layout` has the addresses of queries, keys and
-values, and the keys to which each query attends. :class:`Step` has the order of instructions.
+:class:`Layout` has the addresses of queries, keys and values, and the keys to which each query
+attends. :class:`Step` has the order of products and softmaxes.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,15 +62,15 @@ class Rows:
 
     @property
     def total(self) -> int:
-        """Number of rows of scores: number of query rows times number of heads."""
+        """Number of rows of scores: one for each query row in each head."""
         return self.count * self.heads
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """A softmax instruction, and the rows of scores that it processes.
+    """One softmax instruction of an attention, and the rows of scores that it reads.
 
-    The rows may belong to several heads.
+    A row has the scores of one query in one head. The rows may be of several heads.
     """
 
     rows: Sequence[Rows]
@@ -81,7 +80,10 @@ class Softmax:
 
 @dataclass(frozen=True)
 class Step:
-    """An ordered group of instructions that compute scores and probabilities of some heads."""
+    """A part of an attention that computes the probabilities of some heads.
+
+    Products of queries and keys give scores, from which softmaxes compute probabilities.
+    """
 
     order: Sequence[Rows | Softmax | Callable[[], None]]
     """Rows whose scores are multiplied, softmaxes of these scores, and functions that add other

@@ -167,11 +167,13 @@ class Blocks:
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
-    """Return a tensor's division into blocks of whole rows.
+    """Return the division of a tensor into blocks of rows, each of at most ``most`` bytes.
 
-    A block has at most ``most`` bytes. Each block but the last fills whole words of the external
-    memory, so that it can be loaded or stored separately. If even the smallest number of rows that
-    fills whole words has more than ``most`` bytes, a block has this number of rows.
+    Each block has a separate buffer. A tensor of at most ``most`` bytes is one block. Otherwise the
+    rows of a block are a multiple of a unit, except in the last block.
+
+    The unit is the smallest multiple of the scratchpad's alignment for which the rows fill whole
+    words of external memory. If a unit has more than ``most`` bytes, each block is one unit.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -185,13 +187,12 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return the division of a tensor into blocks of columns, each of at most ``most`` bytes.
 
-    A tensor of at most ``most`` bytes is one block. A larger tensor is cut into as few blocks as
-    possible. All blocks have the same width, except that the last one may be narrower.
+    A tensor of at most ``most`` bytes is one block. Otherwise there are as few blocks as possible.
+    All have the same width, except that the last one may be narrower.
 
-    The width is a multiple of a number of columns, such as the columns of a head. ``units`` are the
-    possible numbers, the preferred one first. The function uses the first number with which a block
-    can have at most ``most`` bytes. If there is none, the width is the last number, and a block has
-    more than ``most`` bytes.
+    ``units`` are numbers of columns, such as the columns of a head, the preferred one first. The
+    width is a multiple of the first unit that fits in ``most`` bytes. If no unit fits, the width is
+    the last unit, and a block has more than ``most`` bytes.
     """
     step = tensor.columns
     if tensor.bytes > most:

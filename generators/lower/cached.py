@@ -136,10 +136,10 @@ class Cached:
         return View(Ref(buffer), self.plan.cache_strides[name])
 
     def append_keys(self) -> None:
-        """Add instructions that write new tokens' keys into weight slots, each key as a column.
+        """Add instructions that write the new tokens' keys into weight slots, each key as a column.
 
-        A weight slot is storage in the array for one weight tile. If keys are not in slots, nothing
-        is added.
+        A weight slot is storage in the array for one weight tile. The array multiplies queries by
+        the keys in slots without loading them. If keys are not in slots, nothing is added.
         """
         flags = frozenset({"append", "b_transpose"})
         flags |= {"pair", *self.lower} if self.paired_keys else set()

@@ -61,15 +61,12 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether the sizes of loads and of tensor blocks are at most those of ``other``.
+        """Return whether loads and blocks are at most as large as with ``other``.
 
-        The function compares ``blob_bytes``, the size of one load of weights, and ``block_bytes``,
-        the size of one block (a part of a tensor with a separate buffer). The result is True if
-        neither is larger than in ``other``.
-
-        Sizes are compared only between programs with the same loops (:attr:`loop_layers`,
-        :attr:`loop_heads`, :attr:`loop_parts`) and the same rule for tiles of zeros
-        (:attr:`compact`). If these differ, the result is False.
+        A load copies weights to a scratchpad buffer (``blob_bytes``). A block is a part of a tensor
+        with a separate buffer (``block_bytes``). The result is False if the loops
+        (:attr:`loop_layers`, :attr:`loop_heads`, :attr:`loop_parts`) or the rule for omitting zeros
+        (:attr:`compact`) differ.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind

@@ -159,14 +159,15 @@ class Layers(Instructions):
     def lower_linear(self, step: Step) -> None:
         """Append the instructions of a linear layer to the program, or postpone them.
 
-        A later operation, which reads the layer's result, appends the postponed instructions.
+        The operation that reads the result of a postponed layer appends the layer's instructions
+        first.
 
-        - If the layer's result is summed with the residual stream, the instructions are appended at
-          once, after the postponed instructions of the layers that compute its input.
-        - If a norm of each head follows the layer, the layer and the norm are appended at once. The
+        - If the result is added to the residual stream, the postponed instructions are appended,
+          and this layer's after them.
+        - If a norm of each head follows, the instructions of layer and norm are appended. The
           operations after the norm are postponed.
-        - In all other cases, the layer computes queries, keys, values or an MLP's hidden layer, and
-          is postponed.
+        - Otherwise the layer is postponed. It computes queries, keys, values or the hidden layer of
+          an MLP.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

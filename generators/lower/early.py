@@ -86,11 +86,11 @@ def check_memory(
 def check_units(
     model: Description, weights: Weights, config: Config, options: Quantization
 ) -> None:
-    """Raise :class:`InputError` if a configuration lacks a unit that a large model needs.
+    """Raise :class:`InputError` if the machine lacks a hardware unit that a large model needs.
 
-    A large model has at least :data:`MANY` weights. Its calibration takes long, so this check
-    precedes it. For a smaller model, the function does nothing: the compiler checks the units after
-    calibration. The error names the configuration fields to set.
+    A large model has at least :data:`MANY` weights, and its calibration takes long. So this check
+    is before calibration. Smaller models are checked by the compiler after calibration. The error
+    names the configuration fields to set.
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)

@@ -49,21 +49,21 @@ def compile_model(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Artefact:
-    """Return a compiled encoder: calibrated, quantized, and lowered to a program.
+    """Return a compiled encoder, after calibration and quantization of its float model.
 
-    ``calibration_inputs`` is a list of inputs, or one array of inputs. The compiler searches for
-    the fastest tiling, unless ``options.search`` is false.
+    - ``calibration_inputs``: a list of inputs, or one array of inputs.
+    - ``options.search``: if false, the first program that fits is used, without a search for the
+      fastest tiling.
+    - ``progress``: called with the number of finished steps, and the number of all steps. A step is
+      the calibration with one input, or the quantization of one operation.
 
-    ``progress`` is called with the number of steps done and the number of all steps. A step is the
-    calibration with one input, or the quantization of one operation.
-
-    Raises :class:`InputError` if the model cannot run on the configuration, or its subclass
+    Raises :class:`InputError` if the model cannot run on the configuration. Raises its subclass
     :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message names
     the configuration field that is too small.
 
-    A model with many weights is checked before calibration. If it is too large, the function
-    compiles it for larger configurations, each as a step for ``progress``. Then it raises an
-    :class:`InputError` that also names configurations with which the model fits.
+    A model with many weights is checked before calibration, because calibration takes long. If it
+    does not fit, the function compiles it for larger configurations, and ``progress`` counts these
+    compilations. The :class:`InputError` then also names configurations with which the model fits.
     """
     options = options or Options()
     if options.sparse and not config.sparse_lanes:
@@ -87,10 +87,10 @@ def compile_model(
 
 
 def compile_quantized(quantized: QuantizedModel, config: Config, options: Options) -> Artefact:
-    """Return a compiled encoder from a model that is quantized for the configuration.
+    """Return an encoder compiled from a model that is quantized for ``config``.
 
-    Raises the same errors as :func:`compile_model` if the model cannot run on the configuration or
-    is too large.
+    Raises :class:`InputError` if the model cannot run on the configuration. Raises its subclass
+    :class:`celosia.generators.lower.fitting.FitError` if the model is too large.
     """
     model = batched(quantized, options.batch)
 

@@ -49,13 +49,14 @@ class Placed:
 
 
 def placed(lowered: Lowered, choices: Choices) -> Placed:
-    """Return an encoder's instructions with scratchpad addresses of their buffers.
+    """Return an encoder's instructions with the scratchpad addresses of their buffers.
 
-    ``lowered`` has the instructions, which were made with the compiler's settings ``choices``. Each
-    load is moved ahead of its use by at most ``choices.ahead`` items (an item is a group of
-    instructions with its loads). If the scratchpad has no room for all tensors and
-    ``choices.spills`` is true, blocks of tensors are stored to external memory until their next
-    use. Raises :class:`FitError` if the encoder does not fit.
+    - ``lowered`` has the instructions in groups, each with the loads that it needs.
+    - ``choices.ahead`` is the largest number of groups by which a load is moved ahead of its use.
+    - ``choices.spills`` is true if activations may be stored in external memory until their next
+      use. This is done only if the scratchpad has no room for all activations.
+
+    Raises :class:`FitError` if the encoder does not fit the machine's memories.
     """
     memory, sizes = lowered.memory, lowered.memory.buffers
     sections = _sections(lowered, choices)
@@ -85,13 +86,12 @@ def assembly(
 ) -> Assembly[Placed]:
     """Return an encoder's programs as an :class:`Assembly`, which can predict their cycles.
 
-    ``placed`` has the instructions, and the buffers' addresses. The assembly also lists the runs
-    whose cycles are predicted. A run is one execution of a program, for example with the longest
-    input. The compiler compares programs by these cycles.
+    The assembly lists the runs to predict, for example one with the longest input. The compiler
+    compares programs by the cycles of these runs.
 
-    If ``layers`` is given, the programs have only the first ``layers`` layers. In this case,
-    programs that read only some bit planes of nested weights (8-bit weights stored as bit planes)
-    are omitted.
+    - ``placed``: the instructions, and the addresses of buffers.
+    - ``layers``: number of layers in the programs, by default all. If it is given, programs that
+      read only some bit planes of the weights are omitted.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

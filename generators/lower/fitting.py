@@ -74,10 +74,10 @@ class Attempt:
 
 @contextmanager
 def again(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
-    """Attach an :class:`Attempt` to a :class:`FitError` that the ``with`` block raises.
+    """Add to a :class:`FitError` from the ``with`` block the data for finding a remedy.
 
-    The attempt holds ``config``, with which the compilation failed, and the functions ``compiles``.
-    :func:`remedy` calls them with other configurations.
+    ``config`` is the configuration that is too small. Each function in ``compiles`` compiles the
+    same model for any configuration. :func:`remedy` calls them with larger configurations.
     """
     try:
         yield

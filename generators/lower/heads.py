@@ -41,13 +41,15 @@ class Heads:
         return aligned(self.layout.spans[part].columns, self.config)
 
     def steps(self, heads: Sequence[int]) -> tuple[Steps, Steps]:
-        """Return two lists of functions that make the instructions of an attention's steps.
+        """Return two lists of functions that make an attention's instructions, step by step.
 
-        A step processes query rows of one or more of ``heads`` with one softmax. Function i of the
-        first list makes the instructions that compute the probabilities of step i. Function i of
-        the second list makes the instructions that compute its contexts: sums of values weighted by
-        probabilities. If a run has several sequences, all steps of a sequence precede the steps of
-        the next sequence.
+        A step processes query rows of one or more heads with one softmax. ``heads`` are the indices
+        of all heads to process. If a run has several sequences, the steps are in the order of
+        sequences.
+
+        - Function i of the first list makes step i's products of queries and keys, and the softmax
+          of these scores.
+        - Function i of the second list makes the products of step i's probabilities and values.
         """
         m, size = self.layout.m, self.layout.together
         units = [(head, *part) for head in heads for part in self.layout.spans]
@@ -68,16 +70,15 @@ class Heads:
     def probabilities(
         self, step: Step, following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
-        """Yield the instructions that compute the scores and probabilities of ``step``.
+        """Yield the instructions that multiply queries by keys, and the softmax of these scores.
 
-        A step is a group of query rows of one or more heads, and ``following`` are the query rows
-        of the next step. Scores are products of queries and keys, and a softmax computes
-        probabilities from them.
+        - ``step``: query rows of one or more heads, and the order of instructions.
+        - ``following``: query rows of the next step.
+        - ``begins``: true if no earlier step has copied this step's keys.
 
         A product reads adjacent rows, so keys and values that are not adjacent are first copied to
-        a buffer. Before the softmax, the values of this step and the keys of the next step are
-        copied. If ``begins`` is true, no earlier step has copied this step's keys, so they are
-        copied first.
+        a buffer. Before the softmax, this step's values and the next step's keys are copied. If
+        ``begins`` is true, this step's keys are copied before its products.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)

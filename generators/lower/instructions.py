@@ -74,7 +74,7 @@ def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> 
 
 
 def table_bytes(values: Ints) -> Bytes:
-    """Return the 256 entries of an activation table as an array of bytes, one INT8 value each."""
+    """Return the lookup table [256] of an activation function as bytes, one for each INT8 entry."""
     return values.astype(np.int8).view(np.uint8)
 
 

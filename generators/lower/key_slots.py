@@ -39,12 +39,12 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the column at which each head's queries begin, in a row with all heads' queries.
+    """Return the column at which each head's queries begin, in a row with the queries of all heads.
 
     The list has one more element: the number of columns of the row. A weight slot (array storage
-    for one weight tile) contains the keys of ``key_heads`` heads, one head's keys below another's.
-    A slot multiplies a row by the keys of all these heads. So zeros precede a head's queries, and
-    are multiplied by the keys above this head's keys.
+    for one weight tile) has the keys of ``key_heads`` heads, one head's keys below another's. A
+    product multiplies the row by all of these keys. So a head's queries follow zeros, which are
+    multiplied by the keys above the head's keys.
 
     - If ``spaced`` is false, the number of zeros is the number of slot rows above the head's keys.
     - If ``spaced`` is true, the number of zeros is ``(key_heads - 1) * key_dim`` for each head.

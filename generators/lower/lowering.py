@@ -103,11 +103,11 @@ class Lowering(Rules):
         return Given(number, count)
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
-        """Append the LOAD instructions of a tensor to ``item.loads``.
+        """Append to ``item.loads`` the instructions that load a tensor from external memory.
 
-        An item is a group of instructions with the loads that it needs. The tensor's rows are
-        consecutive in the range ``piece`` of external memory. No instruction is appended if the
-        operation that reads the tensor loads it block by block (:meth:`reload`).
+        An :class:`Item` is a group of instructions with the loads that must precede it. ``piece``
+        is the range of external memory with the tensor's rows, which are adjacent. Nothing is
+        appended if a product loads the tensor block by block (:meth:`reload`).
         """
         if tensor.buffer in self.arriving:
             return
@@ -213,13 +213,14 @@ class Lowering(Rules):
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns into parts that do not cross a border between blocks.
+        """Divide ``total`` columns into parts, each inside one block of each tensor.
 
-        ``tensors`` are the names of buffers. Each buffer stores a tensor with ``total`` columns, in
-        one or more blocks of columns. The borders between blocks divide the columns into ranges.
-        Each range is divided into parts of at most ``tiles`` tile columns (each as wide as the
-        array). The result has a list of parts for each range. A part is (first column, number of
-        columns).
+        A block is a range of columns with a separate buffer. ``tensors`` are names in
+        :attr:`blocks`, of tensors with ``total`` columns. A part has at most ``tiles`` tile
+        columns, each as wide as the array.
+
+        The result has a list for each range between two borders of blocks: the range's parts (first
+        column, number of columns).
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

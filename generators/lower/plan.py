@@ -55,7 +55,10 @@ class Table:
 
 @dataclass
 class Plan:
-    """The addresses of all data of a decoder, and the setup instructions that load the data."""
+    """The locations of a decoder's weights, parameters, activations, keys and values.
+
+    ``setup`` has instructions that run once, to load the data that stay on the chip.
+    """
 
     decoder: Decoder
     config: Config
@@ -103,7 +106,7 @@ class Plan:
 
     @functools.cached_property
     def contexts(self) -> frozenset[str]:
-        """Names of the tensors that are results of attentions, before the output projections."""
+        """Names of the tensors with attention results, which the output projections read."""
         ops = (op for graph in self.graphs for op in graph.ops)
         return frozenset(op.target.name for op in ops if isinstance(op, Attention))
 
@@ -115,12 +118,14 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Parts of the output head, used if requantization parameters are in external memory.
+        """Parts (first, count) of the output head that a program computes one after another.
 
-        The output head computes the scores of the vocabulary. A part is (first tile column, count);
-        a tile column is a range of columns as wide as the array. The program has a loop over the
-        parts, with :data:`STAGES` successive parts of equal size in one iteration. The last parts
-        follow the loop, and may have another size.
+        The output head computes the scores of the vocabulary. ``first`` and ``count`` are in tile
+        columns, each as wide as the array. The parts are for runs that load requantization
+        parameters from external memory.
+
+        An iteration of the program's loop computes :data:`STAGES` parts of equal size. The last
+        parts follow the loop, and may have another size.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -155,11 +160,10 @@ class Plan:
 
     @functools.cached_property
     def scores(self) -> Piece:
-        """The range of external memory in which a run stores the scores of the vocabulary.
+        """The range of external memory to which a run writes the scores of the vocabulary.
 
-        If runs read other data from external memory, the range begins after these data. If all data
-        stay on the chip, it begins at address 0: the data loaded by setup programs are no longer
-        needed there.
+        The range follows the data that runs load from external memory. If all data stay on the
+        chip, runs load none, and the range begins at address 0.
         """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
@@ -245,7 +249,7 @@ class Plan:
 
 
 def kind(tensor: Tensor) -> str:
-    """Return the last part of a tensor's name, such as ``query``, without the layer's prefix."""
+    """Return the last part of a tensor's name, such as ``query`` in ``layers.3.query``."""
     return tensor.name.rpartition(".")[2]
 
 

@@ -104,19 +104,18 @@ class Matrix:
     """For each tile column, its number among the drained ones, if others are between."""
 
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
-        """Return the :class:`Product` objects for some rows and some columns of the weights.
+        """Return the products that multiply by some rows and columns of the layer's weights.
 
-        A :class:`Product` describes the multiplication of activations by one stored part of the
-        weights. The weights are a matrix [input columns, output columns].
+        The weights [input columns, output columns] are stored in parts. A :class:`Product`
+        multiplies activations by one part.
 
-        - ``split`` selects the rows: it is the index of a range of rows in :attr:`splits`.
-        - ``planes`` is the number of bit planes to multiply by, the upper planes first. Nested
-          weights have several planes, and all other weights have one.
-        - ``tiles`` (first, count) selects the columns: it is a range of tile columns. A tile column
-          is as wide as the array.
+        - ``split`` is the index of a range of weight rows in :attr:`splits`.
+        - ``planes`` is the number of bit planes to multiply by, from the highest bits on. Only
+          nested weights have several planes.
+        - ``tiles`` (first, count) is a range of tile columns, each as wide as the array.
 
-        If the weights are in weight slots (array storage for one weight tile each), ``tiles`` and
-        ``planes`` have no effect: the result has all products of the range of rows.
+        If the weights are in the array's weight slots, the result has all products of the weight
+        rows. In this case ``planes`` and ``tiles`` have no effect.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -163,20 +162,19 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide tile columns of the layer into groups of evenly spaced sums.
+        """Divide a range of tile columns into groups with evenly spaced sums in the accumulators.
 
-        A tile column is a range of columns as wide as the array. The arguments select adjacent tile
-        columns of the layer. Usually their sums are also adjacent in the accumulators, and the only
-        group has all of them. However, if the layer computes queries, the accumulators may have
-        tile columns of zeros (:func:`query_starts`) between the sums.
+        A tile column is a range of columns as wide as the array. Usually there is one group, with
+        adjacent sums. However, if the layer computes queries, columns of zeros may be between the
+        sums (:func:`query_starts`).
 
-        Yields ((first, count), offset, distance) of each group:
+        Yields ((first, count), offset, distance) of each group, in tile columns:
 
-        - ``(first, count)`` are the group's tile columns in the layer, without the zeros.
-        - ``offset`` is the number of tile columns in the accumulators from the range's first sums
-          to the group's first sums.
-        - ``distance`` is the number of tile columns in the accumulators from the sums of one tile
-          column of the group to those of the next; 1 means that the sums are adjacent.
+        - ``(first, count)``: the group's range in the layer, in which zeros are not counted.
+        - ``offset``: distance in the accumulators between the first sums of the whole range and
+          those of the group.
+        - ``distance``: distance in the accumulators between successive sums of the group. It is 1
+          if they are adjacent.
         """
         places = self.places[first : first + count]
         if not places:

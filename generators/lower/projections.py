@@ -109,7 +109,10 @@ class Instructions(Rules):
         return 1 if op.source.name in self.plan.contexts else BANKS
 
     def sums(self, op: Linear, tile: int = 0) -> int:
-        """Return the accumulator row at which tile column ``tile`` of a layer's sums begins."""
+        """Return the accumulator row at which a layer's sums for tile column ``tile`` begin.
+
+        A tile column is a range of output columns as wide as the array.
+        """
         columns = self.plan.matrices[op.target.name].columns(op, self.config.array.cols)
         name, tiles = kind(op.target), -(-columns // self.config.array.cols)
         first = self.acc(name, tiles * self.stride(op)) + (self.rows == 1 and name in ODD)
@@ -238,12 +241,12 @@ class Instructions(Rules):
         self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, of ``count`` adjacent rows of a tensor.
+        """Return the number of rows that a run processes, of ``count`` adjacent activation rows.
 
-        The result is ``count`` if this is less than :attr:`rows`, the largest number of rows in a
-        run. Otherwise it is the number of rows in the run. If this number varies, the result is an
-        operand (:class:`Given`), whose value is the content of a register. The host writes the
-        number to this register before each run. The method does not use ``first`` and ``total``.
+        A run is one execution of a program, with a row for each token. If ``count`` is less than
+        :attr:`rows`, the most rows of a run, the result is ``count``. Otherwise it is the number of
+        rows in the run. If this number varies, the result is a register operand (:class:`Given`),
+        and the host writes the register before each run.
         """
         return count if count < self.rows else self.m
 

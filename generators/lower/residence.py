@@ -317,7 +317,7 @@ class Memory:
     def check_at_once(self, words: int) -> None:
         """Raise :class:`FitError` if the parameter memory has fewer than ``words`` words.
 
-        ``words`` is the number of parameter words that a model's instructions need at the same
+        A word has requantization parameters. ``words`` is the number that is needed at the same
         time.
         """
         if words > self.config.vector.words:

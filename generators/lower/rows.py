@@ -19,10 +19,10 @@ from celosia.generators.program.image import Bytes
 
 @dataclass
 class Rows:
-    """Instructions of successive rowwise operations (norms, conversions).
+    """Instructions of successive norms and conversions, in chunks of rows.
 
-    The operations process the rows in chunks. The instructions include the loads of the operations'
-    requantization parameters.
+    A conversion changes the quantization scale. All operations process a chunk before the next
+    chunk begins. ``loads`` are the loads of their requantization parameters from external memory.
     """
 
     loads: list[Draft] = field(default_factory=list)
@@ -31,10 +31,9 @@ class Rows:
     chunks: Chunks = field(default_factory=list)
 
     def items(self) -> list[Item]:
-        """Return a list with one :class:`Item`, or an empty list if there are no operations.
+        """Return a list with one :class:`Item`: the instructions, and the loads that precede them.
 
-        The item has the instructions of all operations, and the loads of their requantization
-        parameters.
+        If there are no instructions, the list is empty.
         """
         nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
         return [Item(self.loads, nodes)] if nodes else []

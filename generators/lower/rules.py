@@ -92,10 +92,11 @@ class Rules(ABC):
             rules[type(step.op)](step)
 
     def rules(self) -> dict[type[Op], Callable[[Step], None]]:
-        """Return the methods that append the instructions of a :class:`Step`.
+        """Return the method that lowers each type of operation, as a dictionary.
 
-        A step is an operation with the rowwise operations (such as norms) after it. The result is a
-        dictionary with a method for each type of a step's first operation.
+        A key is a type, such as :class:`Linear`. The method's argument is a :class:`Step`: an
+        operation of this type, and the rowwise operations (such as norms) after it. The method
+        appends the step's instructions to the program.
         """
         return {
             Attention: self.lower_attention,
@@ -117,11 +118,11 @@ class Rules(ABC):
         """Append instructions of norms and conversions that do not directly follow a product."""
 
     def arrived(self, product: Product) -> Product:
-        """Return ``product`` with the on-chip address of its weights.
+        """Return ``product`` with its weights on the chip, and append their LOAD if necessary.
 
-        ``product`` (:class:`Product`) multiplies by some weights of a layer, and has their address.
-        If this address is in external memory, the method first appends the LOAD that copies the
-        weights to a scratchpad buffer. In the result, the address is in this buffer.
+        A :class:`Product` multiplies activations by some weights of a layer. If the weights are in
+        external memory, the LOAD copies them to a scratchpad buffer. The result then has the
+        address in this buffer. Otherwise the result is ``product``.
         """
         if not isinstance(product.place, Piece):
             return product

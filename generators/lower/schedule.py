@@ -1,8 +1,8 @@
-"""Search for the tiling, order and addresses that make an encoder's program fast.
+"""Search for a fast program of an encoder, over tilings, loops, orders and addresses.
 
-Loops cost cycles but save program words. The entries of :data:`LOOPS` are kinds of loops, in order
-of preference; the first with which the program fits is used. Then the choices of tiling, order and
-addresses are improved one after another (:mod:`celosia.generators.lower.search`).
+Loops cost cycles but save program words. So :data:`LOOPS` begins with no loops. The first of its
+entries with which the program fits is used. Then the other choices are improved one after another
+(:mod:`celosia.generators.lower.search`).
 """
 
 from collections.abc import Sequence
@@ -71,17 +71,17 @@ def schedule(
     search: bool = True,
     spills: bool = True,
 ) -> PlacedTrial:
-    """Return the fastest program found for an encoder, as a trial.
+    """Return the fastest program found for an encoder, with its addresses and predicted cycles.
 
-    A trial is the program, its addresses and its predicted cycles. ``model`` is for ``batch``
-    inputs at once (:func:`celosia.generators.lower.batch.batched`). If ``sparse`` is true, weights
-    may be stored as sparse matrices for the zero-skip unit; otherwise all are dense. If ``search``
-    is false, the first program that fits is used, without a search for faster ones. If ``spills``
-    is false, programs that seldom fit are not tried, such as those that move blocks to external
-    memory.
+    - ``batch``: number of inputs that a run processes together. ``model`` must be for the same
+      number (:func:`celosia.generators.lower.batch.batched`).
+    - ``sparse``: if true, weights may be stored as sparse matrices for the zero-skip unit.
+    - ``search``: if false, the first program that fits is used.
+    - ``spills``: if false, programs that seldom fit are not tried, such as those that move
+      activations to external memory.
 
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
-    fits. The error's message is from the attempt that was closest to fitting.
+    fits. The message is from the attempt that was closest to fitting.
     """
     scheduler = Search(model, config, batch)
     plain, tight, again, spilled = first_plans(model, config, sparse=sparse)

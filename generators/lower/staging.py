@@ -173,12 +173,12 @@ class Blob:
 
 
 def constants(stage: Stage) -> None:
-    """Append instructions that load a model's requantization parameters and activation tables.
+    """Append instructions that load requantization parameters and activation tables to the chip.
 
-    The function appends all parameters and tables that ``stage.memory`` has allocated to the image
-    of external memory. It appends the instructions to the program of ``stage``. The instructions
-    load the data into scratchpad buffers, piece by piece, and copy each piece to the parameter
-    memory or to a table slot.
+    The data are those for which ``stage.memory`` has reserved parameter words and table slots. The
+    function adds them to the image of external memory. The instructions load each piece of data
+    into a scratchpad buffer. From there they copy parameters to the parameter memory, and tables to
+    table slots.
     """
     memory = stage.memory
     width = memory.config.word_bytes

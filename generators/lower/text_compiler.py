@@ -1,4 +1,8 @@
-"""Compilation of a decoder: the fastest of the plans that fit a machine is chosen."""
+"""Compilation of a decoder, with the first placement of its data that fits the machine.
+
+Placements (:class:`Way`) are tried in order of preference. Among programs with the same placement,
+the fastest is used.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,9 +33,9 @@ PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(Quantization):
-    """Compiler options that change a decoder's results, its memory or its speed.
+    """Compiler options of a decoder: quantization, size of the KV cache, and texts of a run.
 
-    Raises :class:`InputError` if a number is out of its bounds.
+    Raises :class:`InputError` if an option is out of its bounds or contradicts another option.
     """
 
     sparse: bool = False
@@ -56,10 +60,9 @@ class TextOptions(Quantization):
 
 
 def skips_zeros(config: Config) -> bool:
-    """Return whether a machine can skip the zeros in a decoder's weights when it multiplies.
+    """Return whether a machine can skip multiplications by the zeros in a decoder's weights.
 
-    The machine must have the zero-skip unit (``sparse_lanes``) and stream weights from external
-    memory.
+    This needs the zero-skip unit (``sparse_lanes``), and weights that are loaded in each run.
     """
     return config.sparse_lanes > 0 and config.array.weight_depth <= RING_SLOTS
 
@@ -205,16 +208,17 @@ def _compile_fitting(
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
     """Return the possible placements of a decoder's data in memories, the preferred one first.
 
-    Each :class:`Way` names the memory of each kind of data, and the largest number of prompt tokens
-    that a run processes. This number is the smallest of these limits:
+    A placement (:class:`Way`) has the memories for embeddings, requantization parameters, keys and
+    values. It also has the largest number of prompt tokens in a run, which is the smallest of
+    these:
 
     - ``rows``;
-    - the number of tokens in the cache;
-    - the number of tokens whose sums fit the accumulators;
+    - the number of tokens for which the KV cache has room;
+    - the number of tokens whose sums fit the accumulators, at least 1;
     - 1, if a run processes several texts (``texts`` > 1);
-    - 1, if the model has norms of each query and key head, or attends to a source text;
-    - 1, if the configuration has ``row_factors``: norms store a factor for each row, which the next
-      product applies.
+    - 1, if the model normalizes the queries and keys of each head;
+    - 1, if the model attends to a source text, as in an encoder-decoder;
+    - 1, if the machine can store a factor for each row (``row_factors``).
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

@@ -1,8 +1,8 @@
-"""Attention instructions for one token of a text, or for a chunk: several tokens at once.
+"""Attention instructions of a decoder, for one text in a run.
 
-For one token, the query heads that share keys are rows of one product. The scores of all heads are
-adjacent rows, so that one softmax instruction can process many heads. For a chunk, each head has
-separate products.
+If the run processes one token, query heads that share keys are usually rows of one product. The
+scores of all heads are adjacent rows, so that one softmax can process many heads. If the run
+processes a chunk (several tokens of a prompt), each head has separate products.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -62,8 +62,8 @@ def steps(
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
     """Return a model's operations in sections: before the layers, each layer, after the layers.
 
-    In the model, each section except the first begins with a norm of the residual stream. The
-    function moves this norm to the end of the previous section.
+    Each section of the model, except the first, begins with a norm or a conversion of the residual
+    stream. The function moves this operation to the end of the previous section.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]

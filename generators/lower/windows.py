@@ -52,12 +52,12 @@ class Span:
 def most_rows(op: Attention, config: Config, most: int) -> int:
     """Return the largest number of query rows whose attention is computed together.
 
-    The number is the smallest of these limits:
+    Usually the number is ``most``. In windowed attention, a query attends only to ``op.window``
+    tokens on each side, and to global tokens. The number is then the smallest of these:
 
     - ``most``;
-    - in windowed attention: twice the number of the array's rows;
-    - in windowed attention with global tokens (to which all tokens attend): ``op.window`` + 2,
-      where ``op.window`` is the number of tokens in the window on each side.
+    - twice the number of the array's rows;
+    - ``op.window`` + 2, if there are global tokens.
     """
     if not op.window:
         return most
