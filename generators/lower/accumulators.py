@@ -9,10 +9,10 @@ BANKS = 2
 
 
 class Accumulators:
-    """Allocates accumulator rows for the sums of matrix products.
+    """Allocates accumulator rows, in which the array sums up matrix products.
 
-    Temporary rows are used again for later products. Permanent rows have a name: every allocation
-    with the same name returns the same rows.
+    - Temporary rows (:meth:`take`) are used again for later products.
+    - Named rows (:meth:`named`) are reserved: each call with the same name returns the same rows.
     """
 
     def __init__(self, config: Config, model: str):
@@ -29,9 +29,10 @@ class Accumulators:
         self._next = 0
 
     def take(self, rows: int) -> int:
-        """Allocate ``rows`` temporary rows after those of the last call, and return the first one.
+        """Reserve ``rows`` accumulator rows for temporary sums, and return the first row.
 
-        If too few rows are left, allocation begins at row 0 again, and may overlap earlier rows.
+        The rows follow those of the last call. If too few rows are left, they begin at row 0, and
+        earlier rows are used again.
         """
         first = 0 if self._next + rows > self.depth else self._next
         self._next = first + rows
@@ -40,13 +41,14 @@ class Accumulators:
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
         """Return the first of ``rows`` accumulator rows that are reserved for the sums ``name``.
 
-        The first call for a name allocates the rows, and later calls return the same rows. The
-        result is an even number.
+        The first call for a name reserves the rows, and later calls return the same rows. The
+        number of the first row is even.
 
-        Sums with ``later`` true are computed only after all other sums are requantized. So their
-        rows may overlap the rows of other sums. Rows for ``later`` sums are allocated from the last
-        row down, and rows for other sums from row 0 up. Raises :class:`FitError` if there are too
-        few rows.
+        Set ``later`` for sums that are computed after all other sums have been requantized. Their
+        rows may overlap rows of the other sums. They are reserved from the last row down, and rows
+        of other sums from row 0 up.
+
+        Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]

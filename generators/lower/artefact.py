@@ -92,10 +92,10 @@ class Artefact(Host):
         return int(self.macs_resident + model.layers * model.heads * seen * columns)
 
     def source_macs(self, source: int) -> int:
-        """Return the number of multiply-accumulates of an encoder-decoder's encoder.
+        """Return the number of multiply-accumulates with which an encoder reads ``source`` tokens.
 
-        The encoder reads ``source`` tokens. Padding is not counted. The result is 0 for a decoder
-        without an encoder.
+        The encoder is part of an encoder-decoder model. Its linear layers and attention are
+        counted, padding is not. The result is 0 for a model without an encoder.
         """
         encoder, model = self.graph.source, self.graph.description
         ops = () if encoder is None else encoder.ops

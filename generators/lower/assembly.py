@@ -114,9 +114,10 @@ class Assembly(Generic[Source]):
         return Executable(self.memory.config, words, entries)
 
     def trial(self, addresses: Mapping[str, int]) -> "Trial[Source]":
-        """Return the programs with buffers at ``addresses``, and their predicted cycles.
+        """Return the programs with predicted cycles, as a :class:`Trial`.
 
-        Raises :class:`FitError` in the same cases as :meth:`program`.
+        ``addresses`` has the scratchpad address of each buffer. Raises :class:`FitError` if a loop
+        cannot be encoded, or if the programs exceed the program memory.
         """
         program = self.program(addresses)
         drafts, timeline, cycles, cost = list[Draft](), list[Span](), dict[str, int](), list[int]()
@@ -220,12 +221,14 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the trial with the lowest cost: ``best``, or a trial that ``make`` returns.
+    """Return the trial with the lowest cost among ``best`` and the results of ``make``.
 
-    A trial is a candidate in a search: programs with buffer addresses, predicted cycles and a cost
-    (cycles, then program words). ``make`` is called for each element of ``choices``, for example
-    for each set of compiler settings. It raises :class:`FitError` if the program does not fit the
-    machine. If no program fits and ``best`` is None, the first of these errors is raised.
+    A trial is a candidate in a search: programs with buffer addresses, predicted cycles and a cost.
+    The cost is the cycles; if these are equal, program words are compared.
+
+    ``make`` is called for each element of ``choices``, for example for each set of compiler
+    settings. It raises :class:`FitError` if the program does not fit the accelerator. If there is
+    no trial at all, the first of these errors is raised.
     """
     errors = list[FitError]()
     for each in choices:

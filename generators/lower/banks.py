@@ -1,9 +1,11 @@
-"""Assignment of buffers to scratchpad banks, to avoid simultaneous reads of one bank.
+"""Assignment of scratchpad buffers to banks, so that few reads wait for each other.
 
-A program's predicted timeline gives the cycles in which two buffers are read at the same time. This
-number of cycles is the cost of placing both buffers in one bank. In at most :data:`ROUNDS` passes,
-buffers are moved and exchanged between banks to lower the sum of these costs. Every bank must have
-room for its buffers.
+If two buffers of one bank are read in the same cycle, one of the reads waits. The predicted
+timeline of a program shows these cycles for each pair of buffers. Their number is the cost of the
+pair in one bank.
+
+The search moves buffers to other banks, and exchanges buffers, to lower the sum of all costs. It
+ends after at most :data:`ROUNDS` passes. Every bank must have room for its buffers.
 """
 
 from collections import defaultdict
@@ -41,11 +43,16 @@ class _Read:
 def conflicts(
     drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
 ) -> dict[Pair, float]:
-    """Return the cost (cycles) of placing two buffers in one bank, for each pair of buffers.
+    """Return the predicted cost (cycles) of two buffers in one bank, for each pair of buffers.
 
-    The result is a dictionary from pair to cost. It omits pairs that are never read at the same
-    time. ``timeline`` has a pair for each instruction in ``drafts``: its first cycle and the cycle
-    after its last.
+    The cost is the number of cycles in which both buffers are read. These reads are counted:
+
+    - reads of both operands of a matrix product;
+    - reads of a matrix product and of a vector instruction that run at the same time.
+
+    ``timeline`` has a pair for each instruction in ``drafts``: its first cycle, and the cycle after
+    its last. The result is a dictionary from pairs of buffer names to costs. Pairs without a cost
+    are omitted.
     """
     costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []

@@ -1,15 +1,14 @@
-"""Division of tensors into blocks, each a buffer that fits one scratchpad bank.
+"""Division of tensors into blocks, which are stored in separate scratchpad buffers.
 
-An instruction can access only one bank for each operand (``celosia.sim.admission``), so an operand
-must be inside one block. There are two kinds of division:
+An instruction accesses each operand in a single scratchpad bank. So a block should fit a bank, and
+an operand must be inside one block. A tensor is divided in one of two ways:
 
-- Blocks of whole rows are used if an instruction, such as a norm, needs whole rows of the tensor,
-  or if the tensor is loaded or stored as a whole.
+- Blocks of whole rows are used if an instruction, such as a norm, needs whole rows. They are also
+  used for the model's input and output, unless these can be moved in blocks of columns.
 - Blocks of columns are used for all other tensors.
 
-If an attention reads or writes a tensor, each block of columns contains whole heads. If a product
-reads or writes it, each block also contains the columns of whole weight tiles. However, a block has
-a maximum size (bytes). If it has no room for whole heads and tiles, it may end inside a tile.
+Blocks of columns do not divide the columns of an attention head. They divide the columns of a
+weight tile only if a block would otherwise be too large.
 """
 
 import itertools
@@ -46,10 +45,10 @@ def parts(total: int, size: int) -> list[Part]:
 
 
 def cut(total: int, marks: Iterable[int]) -> list[Part]:
-    """Cut ``total`` elements at the positions ``marks``, and return a list of pairs (first, count).
+    """Cut the range from 0 to ``total`` at ``marks``, and return the parts as pairs (first, count).
 
-    Each pair is a part: its first element and its number of elements. A mark is the first element
-    of a part. Marks that are not between 0 and ``total`` are ignored.
+    For example, the marks 4 and 7 cut a range of 10 into (0, 4), (4, 3) and (7, 3). Marks outside
+    the range have no effect.
     """
     edges = sorted({0, total, *(mark for mark in marks if 0 < mark < total)})
     return [(first, last - first) for first, last in itertools.pairwise(edges)]

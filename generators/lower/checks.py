@@ -155,12 +155,12 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def value_block(model: TextDescription, config: Config) -> int:
-    """Return the number of columns of an attention's values that share one exponent.
+    """Return the number of value columns that share one exponent in an attention's KV cache.
 
     The function is for values of fewer than 8 bits in weight slots (array storage for one weight
-    tile). A slot contains two tiles of values, because a byte stores two values. Each slot row has
-    one exponent for both tiles. A tile has ``cols`` columns, the width of the array, but at most
-    the ``head_dim`` columns of one head. The result is the number of columns of two tiles.
+    tile each). A byte stores two values, so a slot has two tiles of values. Each slot row has one
+    exponent for both tiles. A tile has ``cols`` columns, the width of the array, but at most the
+    ``head_dim`` columns of one head.
     """
     return 2 * min(config.array.cols, model.head_dim)
 

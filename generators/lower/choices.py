@@ -106,5 +106,8 @@ class Way:
     """True if the way's refusal is a reason to give."""
 
     def is_smaller(self, other: "Way") -> bool:
-        """Return whether ``rows``, the most tokens in a prompt chunk, is at most ``other.rows``."""
+        """Return whether the longest prompt chunk is at most as long as that of ``other``.
+
+        A chunk is the tokens of a prompt that one run processes.
+        """
         return self.rows <= other.rows

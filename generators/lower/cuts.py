@@ -29,11 +29,10 @@ SOURCE_ROW = WORDS_PLACE - 1
 
 @dataclass(frozen=True)
 class Cuts:
-    """Division of a decoder's operations into parts that are computed one after another.
+    """Parts into which a decoder's operations are divided, such as ranges of output columns.
 
-    For example, at most :attr:`head_tiles` tile columns of the output head are multiplied at once
-    (a tile column is a range of columns as wide as the array). The division affects the cycles of a
-    run, but not its results.
+    The parts of an operation are computed one after another. For example, one part is requantized
+    while the next is multiplied. The division affects the cycles of a run, but not its results.
     """
 
     resident: bool

@@ -1,4 +1,7 @@
-"""Compilation of an encoder to a program and a memory image, for any configuration."""
+"""Compilation of an encoder from float weights to a program and a memory image.
+
+A model is calibrated, quantized and lowered to instructions for an accelerator configuration.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial

@@ -19,10 +19,10 @@ MOST_TRIES = 24
 
 
 class Stage(IntEnum):
-    """Numbered reasons why a program does not fit a configuration.
+    """Reasons why a program does not fit an accelerator, with larger numbers for closer attempts.
 
-    If no program of an encoder fits, the compiler reports the attempt that came closest: the one
-    whose reason has the largest number.
+    The compiler tries several programs for an encoder. If none fits, it reports the attempt whose
+    reason has the largest number.
     """
 
     LACKING = 0

@@ -28,7 +28,13 @@ EPS_HIGH = 28
 
 @dataclass(frozen=True)
 class View:
-    """Address and stride of a tensor's rows in the scratchpad, or of sums in the accumulators."""
+    """Address and stride of an operand in the scratchpad or in the accumulators.
+
+    In the scratchpad, an operand is rows of a tensor, and the stride is in bytes. In the
+    accumulators, an operand is sums of a matrix product. The sums of each tile column (as many
+    columns as the array) are in successive accumulator rows. The stride is the number of rows from
+    one tile column to the next.
+    """
 
     place: int | Ref | Given
     """First byte, or first accumulator row."""
@@ -89,13 +95,16 @@ def product(
     a_zero: int = 0,
     b_zero: int = 0,
 ) -> Draft:
-    """Return the MATMUL instruction that adds the product of two matrices to accumulator rows.
+    """Return the MATMUL instruction that adds the product of two matrices to accumulators.
 
-    ``source`` is the view (address and row stride) of the first matrix, [m, k]. ``other`` is the
-    second matrix, [k, n]: a view in the scratchpad, or the number of its first weight slot (array
-    storage for one weight tile). ``sums`` is the view of the accumulator rows. ``flags`` are names
-    of further instruction flags. ``a_zero`` is the zero point of ``source``. ``b_zero`` is the zero
-    point of ``other``, and is not used for weight slots.
+    - ``source`` is the view (address and row stride) of the first matrix, [m, k].
+    - ``other`` is the second matrix, [k, n]. If it is in the scratchpad, ``other`` is its view. If
+      it is in weight slots (array storage for one weight tile each), ``other`` is the first slot's
+      number.
+    - ``sums`` is the view of the accumulator rows.
+    - ``flags`` are names of further instruction flags.
+    - ``a_zero`` is the zero point of the first matrix.
+    - ``b_zero`` is the zero point of the second matrix. It has no effect for weight slots.
     """
     operands = source.operands("a") | sums.operands("acc")
     operands |= {"m": m, "k": k, "n": n, "a_zero": a_zero}
@@ -163,7 +172,11 @@ class Work:
         return self._draft(opcode, "acc" if opcode == Opcode.DRAIN else "i", names, operands)
 
     def norm(self, op: Norm) -> Draft:
-        """Return the NORM instruction that normalizes the source rows as ``op`` specifies."""
+        """Return the NORM instruction for ``op``, a layer norm or an RMS norm.
+
+        It normalizes the rows at :attr:`source`, and writes the requantized result to
+        :attr:`target`.
+        """
         on = {"rms": op.rms, "wide_out": op.target.wide, "per_tensor": op.rescale.per_tensor}
         on |= {"factors": op.deferred}
         operands: Operands = {"o_zero": op.target.zero}
@@ -288,5 +301,9 @@ def factored(words: int, first: int) -> int:
 
 
 def table(place: Ref, slot: int = 0) -> Draft:
-    """Return the instruction that loads an activation table from the scratchpad to a table slot."""
+    """Return the TABLE instruction that copies an activation function's table to a table slot.
+
+    The table has 256 bytes at scratchpad address ``place``. A table slot is storage in the vector
+    engine for one table.
+    """
     return Draft(Opcode.TABLE, {"i_addr": place, "table": slot}, written=Written("table"))

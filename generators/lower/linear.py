@@ -28,16 +28,17 @@ from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
 
 
 class LinearLayer:
-    """A linear layer of an encoder, with the norms and conversions that directly follow it.
+    """Lowers a linear layer of an encoder, with the norms and conversions directly after it.
 
-    The layer is lowered to a list of items: groups of instructions and the loads that they need.
-    Each item computes some columns of the layer's result. When a row of the result is complete, the
-    norms and conversions (``behind``) process the row. Their requantization parameters are the last
-    ``behind_words`` words of the parameter memory.
+    Lowering makes items: groups of instructions with the loads that they need. The columns of the
+    layer's result are computed part by part.
 
-    The caller sets ``early`` if the previous operation computes the layer's input in chunks of
-    rows. The products for the first columns of the result are then cut into the same chunks, so
-    that they begin before the whole input is complete.
+    - ``behind`` has the norms and conversions. They process each row when all its columns are
+      complete.
+    - ``behind_words`` is the number of requantization parameter words for them. These words are the
+      last ones of the parameter memory.
+    - ``early`` is true if the previous operation computes the layer's input in chunks of rows. The
+      products for the first columns of the result then begin before the whole input is complete.
     """
 
     def __init__(

@@ -30,11 +30,15 @@ SAMPLED = 2
 
 @dataclass(frozen=True)
 class Lowered:
-    """A lowered encoder: its instructions, the sizes of its buffers, and its memory image.
+    """The instructions of an encoder, before its scratchpad buffers have addresses.
 
-    - ``before`` has the instructions before the first layer.
-    - ``layers`` has a list of instructions for each layer.
-    - ``after`` has the instructions after the last layer.
+    An :class:`Item` is a group of instructions with the loads that they need.
+
+    - ``before`` has the items before the first layer.
+    - ``layers`` has a list of items for each layer.
+    - ``after`` has the items after the last layer.
+
+    The other fields include the sizes of the buffers, and the image of external memory.
     """
 
     before: list[Item]

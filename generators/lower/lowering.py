@@ -34,11 +34,11 @@ Move = tuple[Ref, int, Count, int]
 
 
 class Lowering(Rules):
-    """The memory image, buffers and accumulator rows of an encoder that is being lowered.
+    """State and methods that are shared by the functions that lower an encoder's operations.
 
-    The functions that lower the encoder's operations share this object. Some methods return
-    instructions, for example loads and stores of tensors. Other methods divide rows and columns
-    into parts.
+    Lowering an operation makes its instructions. The state includes the image of external memory,
+    the scratchpad buffers and the used accumulator rows. Some methods return loads and stores of
+    tensors. Other methods divide a tensor's rows or columns into parts.
     """
 
     def __init__(
@@ -140,10 +140,11 @@ class Lowering(Rules):
         return [load(*move, move[0].buffer, outside=tensor.stride) for move in moves]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return a list with the instruction that stores one block of a tensor in external memory.
+        """Return the STORE instruction of a block of columns, as a list.
 
-        The block is the one whose last column is ``end`` - 1. The list is empty if no block ends at
-        this column, or if ``tensor`` is not stored block by block.
+        Some tensors are stored in external memory block by block, each block as soon as it is
+        complete. ``end`` is the column after the computed columns. The list is empty if no block
+        ends there, or if ``tensor`` is not stored in this way.
         """
         if tensor.buffer not in self.leaving:
             return []
@@ -199,15 +200,16 @@ class Lowering(Rules):
         return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide a range of rows into parts, each inside one block of each tensor in ``tensors``.
+        """Divide ``total`` rows into parts that do not cross a border between blocks of tensors.
 
-        The range has ``total`` rows. A tensor may have more rows, which are divided into blocks
-        with separate buffers. Each element of ``tensors`` is (buffer name, row): the row of the
-        tensor that corresponds to row 0 of the range.
+        A tensor may be divided into blocks of rows, which have separate buffers.
 
-        The borders between blocks divide the range into intervals. Each interval is divided into
-        parts of at most ``most`` rows. The result has a list for each interval: its parts (first
-        row, number of rows).
+        - ``most`` is the largest number of rows in a part.
+        - ``tensors`` are pairs (buffer name, row). The index ``row`` is the tensor's row that
+          corresponds to row 0 of the divided rows.
+
+        The borders between blocks divide the rows into intervals. The result has a list of parts
+        for each interval. A part is (first row, number of rows).
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)

@@ -22,13 +22,14 @@ from celosia.generators.program.layout import aligned_rows
 
 
 def keep_matrix(plan: Plan, op: Linear) -> None:
-    """Store a linear layer's weights, and add their addresses to a decoder's plan.
+    """Store a linear layer's weights and requantization parameters for a decoder.
 
-    The weights stay in weight slots (array storage for one weight tile each) if the configuration
-    has more than two slots. Otherwise they are in external memory, and each run loads them. The
-    layer's low-rank correction and its requantization parameters are stored as well.
+    Their addresses are added to ``plan``. A weight slot is storage in the array for one weight
+    tile. If the configuration has more than two slots, the weights stay in slots. Otherwise they
+    are in external memory, and each run loads them. A low-rank correction (two thin matrices, whose
+    product is added to the weights) is stored in the same way.
 
-    Raises :class:`InputError` if the weights are nested (stored as separate bit planes) and the
+    Raises :class:`InputError` if the weights are nested (stored as separate bit planes), but the
     configuration has more than two slots.
     """
     low, (rescale, tiles), k = op.low_rank, _queries(plan, op), op.weight.shape[0]

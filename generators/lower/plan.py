@@ -1,4 +1,8 @@
-"""The plan of a decoder: the data that stay on the chip, and the addresses of all data."""
+"""The plan of a decoder: the addresses of its weights, KV cache, parameters and tables.
+
+Some of these data stay on the chip from run to run. The other data are in external memory, and each
+run loads them.
+"""
 
 import functools
 import itertools
@@ -112,7 +116,7 @@ class Plan:
 
     @property
     def graphs(self) -> list[TextGraph]:
-        """The graphs of all programs: first the encoder's, if there is one, then the decoder's."""
+        """The model's graphs in execution order: an encoder, if there is one, and the decoder."""
         source = self.decoder.source
         return [self.decoder] if source is None else [source, self.decoder]
 

@@ -146,15 +146,14 @@ class Matrix:
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Return the layer's tile columns that a range of the requantized result contains.
+        """Convert a range of tile columns from the requantized result to the layer.
 
-        A tile column is a range of columns as wide as the array. The range is ``count`` tile
-        columns of the result, and ``first`` is the index of the first one. The method returns the
-        index of the first tile column in the layer, and the number of the layer's tile columns.
+        A tile column is a range of columns as wide as the array. The arguments are the first tile
+        column in the result, and the number of tile columns. The method returns the first tile
+        column in the layer, and the number of the layer's tile columns in the range.
 
-        Usually the method returns ``first`` and ``count``. However, if the layer computes queries,
-        the result may contain additional tile columns of zeros (:func:`query_starts`), which are
-        not columns of the layer.
+        Usually both ranges are equal. However, the result of a layer that computes queries may have
+        additional tile columns of zeros (:func:`query_starts`). The layer does not have these.
         """
         if not self.places:
             return first, count

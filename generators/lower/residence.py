@@ -70,12 +70,11 @@ class WeightHome(enum.StrEnum):
 
 
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
-    """Return a list of the memories that can hold a model's weights, the preferred one first.
+    """Return the memories that have room for all weights of a model, the preferred one first.
 
-    All weights are in the same memory: the array's weight slots, the scratchpad or external memory.
-    External memory is possible for every model, and is last. Weight slots are preferred, because
-    products with few rows are then fastest. Weights outside the slots must be loaded into the
-    array, which takes longer than such a product.
+    The order is weight slots (array storage for one weight tile each), scratchpad, external memory.
+    External memory is always in the list. With weight slots, products of few rows are fastest:
+    other weights must first be copied into the array, which takes longer than such a product.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):
@@ -127,11 +126,11 @@ class Cache:
 
 @dataclass(frozen=True)
 class Slots:
-    """Weight slots of a matrix [k, n], which has ``k_tiles`` rows and ``n_tiles`` columns of tiles.
+    """Consecutive weight slots that contain the tiles of a matrix [k, n].
 
-    A weight slot is storage in the array for one weight tile. The slots are numbered, and ``first``
-    is the number of the matrix's first slot. The tile in tile row ``kt`` and tile column ``nt`` is
-    in slot ``first + nt * k_tiles + kt``.
+    A weight slot is storage in the array for one weight tile. The matrix has ``k_tiles`` rows and
+    ``n_tiles`` columns of tiles. The tile in row ``kt`` and column ``nt`` is in slot number
+    ``first + nt * k_tiles + kt``.
     """
 
     first: int
@@ -232,16 +231,19 @@ class Memory:
     tables: list[Ints] = field(default_factory=list)
 
     def buffer(self, name: str, size: int) -> Ref:
-        """Return the address of a named scratchpad buffer, which has at least ``size`` bytes.
+        """Return the symbolic address of the scratchpad buffer ``name``.
 
-        The first call for a name allocates the buffer, and a later call with a larger size enlarges
-        it.
+        The buffer has at least ``size`` bytes: a call with a new name adds it, and a later call
+        with a larger size enlarges it. The compiler assigns numeric addresses to all buffers later.
         """
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)
 
     def check_bytes(self) -> None:
-        """Raise :class:`FitError` if the buffers together have more bytes than the scratchpad."""
+        """Raise :class:`FitError` if the scratchpad has fewer bytes than all buffers together.
+
+        The check assumes that no buffers share bytes.
+        """
         if sum(self.buffers.values()) > self.config.scratchpad.bytes:
             raise self.no_room(sum(self.buffers.values()))
 

@@ -79,11 +79,11 @@ class Rules(ABC):
         return True
 
     def walk(self, ops: Sequence[Op], name: str = "") -> None:
-        """Append the instructions of ``ops``, the operations of one section of a model.
+        """Append the instructions for the operations ``ops`` of a section, such as a layer.
 
-        A section is, for example, a layer. The operations are lowered in steps. A :class:`Step` is
-        an operation with the rowwise operations after it (such as norms). The labels of the steps
-        begin with the section's ``name``.
+        A :class:`Step` is an operation with the rowwise operations (such as norms) after it. Steps
+        are lowered one after another. ``name`` is the section's name, with which their labels
+        begin.
         """
         rules = self.rules()
         for step in steps(ops, self.fits, name):
@@ -107,7 +107,10 @@ class Rules(ABC):
 
     @abstractmethod
     def lower_linear(self, step: Step) -> None:
-        """Append the instructions of a linear layer, and of the rowwise operations after it."""
+        """Append the instructions of a step that begins with a linear layer.
+
+        The step may also have rowwise operations after the layer, such as norms.
+        """
 
     @abstractmethod
     def lower_attention(self, step: Step) -> None:
@@ -115,7 +118,10 @@ class Rules(ABC):
 
     @abstractmethod
     def lower_rowwise(self, step: Step) -> None:
-        """Append instructions of norms and conversions that do not directly follow a product."""
+        """Append the instructions of a step that begins with a norm or a conversion.
+
+        A conversion changes the scale or the width of numbers.
+        """
 
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with its weights on the chip, and append their LOAD if necessary.
@@ -358,18 +364,15 @@ class Rules(ABC):
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the buffer whose old content is not needed from an instruction on, or "".
+        """Return the name of the buffer if a write to ``target`` begins a new lifetime of it.
 
-        The instruction writes to ``target``, a view (address and stride) in a scratchpad buffer.
-        The result is the name of this buffer if all of these conditions are true, otherwise an
-        empty string:
+        ``target`` is the view (address and stride) that an instruction writes in a scratchpad
+        buffer. Before a lifetime begins, other buffers may use the bytes. The result is an empty
+        string in these cases:
 
-        - The instruction is the first of its :class:`Step` that writes to the buffer. A step is an
-          operation with the rowwise operations (such as norms) after it.
-        - No instruction reads the buffer's old content from here on (``anew`` is true).
-        - Several buffers may use the same bytes at different times (:attr:`lasting` is false).
-
-        If the result is a name, other buffers may use the buffer's bytes before the instruction.
+        - An earlier instruction of the same :class:`Step` has written to the buffer.
+        - ``anew`` is false: an instruction still reads the buffer's old content.
+        - :attr:`lasting` is true: no buffers share bytes.
         """
         if self.lasting:
             return ""

@@ -231,12 +231,13 @@ def _later(trial: PlacedTrial) -> int:
 
 
 def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHome]:
-    """Return the memories on the chip in which a program's weights can stay from run to run.
+    """Return the on-chip memories in which weights can stay from run to run.
 
-    ``plan`` has the choices that define the program. The result is a list with the preferred memory
-    first. It is empty if the program has loops, or if it moves blocks of tensors to external
-    memory. It is also empty for nested weights, since each run may read a different number of their
-    bits.
+    The preferred memory is first. ``plan`` defines the program. The list is empty in these cases:
+
+    - The program has loops.
+    - The program may move blocks of tensors to external memory.
+    - The weights are nested (stored as bit planes): each run may read a different number of bits.
     """
     if plan.loops or plan.spills or is_nested(model):
         return []

@@ -1,9 +1,9 @@
-"""Search for the fastest program of an encoder among several candidates.
+"""Search for the fastest program of an encoder.
 
-Every candidate is lowered, given addresses and assembled, and its cycles are predicted
-(``predict``) for an external memory with a latency of
-:data:`celosia.generators.lower.banks.LATENCY` cycles. Every candidate loads each weight once, so
-the traffic of weights is equal and only cycles are compared.
+The compiler makes several candidate programs, and uses the one with the fewest predicted cycles.
+The prediction is for an external memory with a latency of
+:data:`celosia.generators.lower.banks.LATENCY` cycles. Loaded bytes are not compared, as each
+candidate loads each weight at most once in a run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,9 +40,9 @@ PlacedTrial: TypeAlias = Trial[Placed]
 
 
 class Search:
-    """Searches for the fastest program of an encoder that fits the memories of a machine.
+    """Searches for the fastest encoder program that fits the memories of an accelerator.
 
-    Programs differ in their tiling, loops and order of loads (:class:`Choices`).
+    Candidate programs differ in tile sizes, loops and the order of loads (:class:`Choices`).
     """
 
     def __init__(self, model: QuantizedModel, config: Config, batch: int):

@@ -40,7 +40,11 @@ class Stage:
     _counts: Counter[str] = field(default_factory=Counter)
 
     def begin(self, size: int) -> None:
-        """Allocate :data:`STAGES` buffers of ``size`` bytes each, into which weights are loaded."""
+        """Allocate the scratchpad buffers into which weights are loaded from external memory.
+
+        There are :data:`STAGES` buffers of ``size`` bytes each. Successive loads of weights use
+        them in turn.
+        """
         self.size = size
         for index in range(STAGES):
             self.memory.buffer(f"{WEIGHTS}{index}", self.size)
@@ -57,14 +61,13 @@ class Stage:
         return self.items[0]
 
     def load(self, item: Item, buffer: str, data: Bytes, place: int = 0) -> None:
-        """Append to ``item`` a LOAD of ``data`` from external memory to a scratchpad buffer.
+        """Append a LOAD of ``data`` to ``item``, a group of instructions with its loads.
 
-        An item is a group of instructions, and the loads that these instructions need. ``data`` is
-        appended to the image of external memory. ``buffer`` is the name of the scratchpad buffer,
-        and the data begin at byte ``place`` of this buffer.
+        The data are added to the image of external memory. The LOAD copies them to byte ``place``
+        of the scratchpad buffer with the name ``buffer``.
 
-        If :attr:`keeps` is true, the data stay on the chip after the first run, and only the first
-        run executes the LOAD. Otherwise every run executes it.
+        If :attr:`keeps` is true, only the first run executes the LOAD, and the data stay on the
+        chip. Otherwise every run executes it.
         """
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps, place=place)
 
@@ -121,12 +124,19 @@ class Stage:
         return Ref(buffer)
 
     def add(self, *nodes: Node) -> None:
-        """Append instructions to the last item, the current group of instructions and loads."""
+        """Append instructions to the last item, a group of instructions with its loads.
+
+        If there is no item yet, the instructions are appended to :attr:`opening`.
+        """
         last = self.items[-1] if self.items else self.opening
         last.body += nodes
 
     def section(self) -> list[Item]:
-        """Remove all items (instructions with their loads) from the stage, and return them."""
+        """Return the list :attr:`items`, and empty it.
+
+        An item is a group of instructions with the loads that they need. The next section begins
+        with an empty list.
+        """
         items, self.items = self.items, []
         self._counts.clear()
         return items
@@ -160,9 +170,9 @@ class Blob:
     def load(self, plane: int = 0) -> None:
         """Append a LOAD of the bytes that :meth:`put` has collected since the last call.
 
-        The bytes are appended to the memory image, and the LOAD to the program. Nested weights are
-        stored as bit planes, those of the highest bits first. ``plane`` is the index of the plane
-        that is loaded; other data has index 0.
+        The LOAD copies these bytes from external memory to the scratchpad. Nested weights are
+        stored as bit planes, so that a run can omit the lower bits. If the bytes are such a plane,
+        ``plane`` is the number of planes with higher bits. Otherwise ``plane`` is 0.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps

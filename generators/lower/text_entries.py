@@ -1,6 +1,8 @@
-"""Programs of a decoder, one for each entry point, and the registers that each program reads.
+"""Programs of a decoder, for example for one token or for a chunk of a prompt.
 
-Each register has a rule by which the host computes its value before a run.
+Before each run, the host writes the registers that the program reads. A register contains, for
+example, the token's slot in the KV cache. Each program has a formula
+(:class:`celosia.generators.program.calls.Value`) for each of its registers.
 """
 
 from functools import partial
@@ -20,10 +22,10 @@ from celosia.generators.program.image import Piece
 
 
 def text_entries(plan: Plan) -> dict[str, Routine]:
-    """Return the programs of a decoder, each with the registers that it reads.
+    """Return a decoder's programs by name, with the registers that each program reads.
 
-    The result is a dictionary from the name of an entry point, such as ``step`` for one token, to
-    the program and its registers (:class:`Routine`).
+    The name is that of the entry point at which the host starts the program. For example, the
+    program ``step`` processes one token.
     """
     rows, source = plan.way.rows, plan.decoder.source
     tables = {name: table.stride for name, table in plan.rows_tables.items()}

@@ -32,11 +32,11 @@ from celosia.generators.program.image import Piece
 def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
     """Return a decoder's programs with scratchpad addresses, and their predicted cycles.
 
-    ``plan`` has the memory addresses of the decoder's data. The cycles are those of runs whose
-    tokens fill the last slots of the KV cache. If ``search`` is true, several assignments of
-    buffers to memory banks are compared, and the fastest programs are the result. Otherwise the
-    first assignment is used. Raises :class:`FitError` if the programs have too many words, or if
-    the buffers exceed the scratchpad.
+    The prediction is for runs whose tokens use the last slots of the KV cache. If ``search`` is
+    true, several assignments of buffers to scratchpad banks are compared, and the fastest is used.
+    Otherwise the first assignment is used.
+
+    Raises :class:`FitError` if program memory, weight slots or scratchpad are too small.
     """
     # Scores are behind all other data.
     _, programs = plan.scores, text_entries(plan)

@@ -34,16 +34,16 @@ class Step:
 def steps(
     ops: Sequence[Op], fits: Fits = lambda op, behind: True, name: str = ""
 ) -> Iterator[Step]:
-    """Yield the steps in which the operations ``ops`` of a section of a model are lowered.
+    """Yield the steps of a section (such as a layer), which are lowered one after another.
 
-    A section is, for example, a layer. A step is an operation and the rowwise operations after it,
-    such as norms. A rowwise operation belongs to the current step if two conditions are true:
+    A step is an operation with the rowwise operations after it, such as norms. A rowwise operation
+    belongs to the current step if both conditions are true:
 
     - Its result has as many rows as the result of the step's first operation.
-    - ``fits`` returns True. Its arguments are the step's first operation, and the list of the
-      step's rowwise operations including the new one.
+    - ``fits(op, behind)`` returns True. Here ``op`` is the step's first operation, and ``behind``
+      has the step's rowwise operations including the new one.
 
-    The labels of the steps begin with the section's ``name``.
+    ``name`` is the section's name, with which the labels of the steps begin.
     """
     place = 0
     while place < len(ops):

@@ -25,7 +25,10 @@ PRODUCT_WORDS = DEFINITIONS[Opcode.MATMUL].words
 
 @dataclass(frozen=True)
 class Held:
-    """A range of rows and columns of a layer's weights that is stored contiguously."""
+    """A rectangle of a layer's weight matrix: a range of rows and a range of columns.
+
+    The weights of a layer are stored as one or more rectangles, each in contiguous memory.
+    """
 
     rows: slice
     columns: slice
@@ -124,11 +127,13 @@ def tiles_held(
 
 
 def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
-    """Return a mask of a layer's weights, [k, n], which is False for weights that are zero.
+    """Return a mask [k, n] of a layer's weights, which is False for weights that are zero.
 
-    If the model's layers are iterations of a loop (``looped``), the mask is False only for weights
-    that are zero in every layer. The result is None for nested weights (stored as bit planes) and
-    for the two matrices of a low-rank correction: all their weights are stored, including zeros.
+    If ``looped`` is true, the model's layers are iterations of a loop, with the same instructions.
+    Then the mask is False only for weights that are zero in every layer.
+
+    The result is None if all zeros must be stored. This is the case for nested weights (stored as
+    bit planes), and for the two matrices of a low-rank correction.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None
@@ -197,18 +202,21 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield the parts of a layer's weights as they are stored in external memory.
+    """Yield some of a layer's weights as they are stored, in pairs (rectangle of weights, bytes).
 
-    Each part is (range of weights, array of its bytes). Usually the parts are ``held``, each a
-    range inside ``whole`` that is stored as a dense matrix. If all of these conditions are true,
-    the only part is ``whole``, coded as a sparse matrix:
+    ``whole`` is the rectangle of the weight matrix to store. ``held`` are the parts of it that a
+    dense form stores, for example without tiles of zeros. There are two cases:
 
-    - the zero-skip unit supports the matrix;
-    - the sparse matrix is not larger than the dense parts;
-    - a product of ``height`` rows, with the transfer of the weights, is predicted to take fewer
-      cycles with the sparse matrix.
+    - If the sparse form is better, the only pair is ``whole`` as a sparse matrix.
+    - Otherwise there is a pair for each rectangle in ``held``, stored as a dense matrix.
 
-    If ``height`` is 0, the parts are always dense.
+    The sparse form is better if all of these conditions are true:
+
+    - The zero-skip unit supports the matrix.
+    - The sparse matrix is not larger than the dense parts.
+    - A product of ``height`` rows takes fewer predicted cycles, including the transfer of weights.
+
+    If ``height`` is 0, the dense form is always used.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
