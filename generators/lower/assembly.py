@@ -159,15 +159,14 @@ class Trial(Generic[Source]):
 
 
 def settle(best: Trial[Source]) -> Trial[Source]:
-    """Return the fastest trial that is found by moving the buffers of ``best`` to other banks.
+    """Move buffers of a program to other scratchpad banks, and return the fastest result.
 
-    A trial is a candidate in a search: a model's programs with predicted cycles, and the scratchpad
-    addresses of their buffers. Each round makes a new trial from the fastest trial so far, whose
-    predicted timeline shows which buffers are read at the same time. In the new trial, these
-    buffers are in different scratchpad banks if possible.
+    ``best`` is a trial: a model's programs with buffer addresses and predicted cycles. A bank
+    conflict means that two buffers in one bank are read at the same time. Each round predicts the
+    conflicts of the fastest trial so far, and moves buffers to avoid them.
 
-    The search ends after :data:`REBANKS` rounds, or after the first round whose trial is not
-    faster.
+    There are at most :data:`REBANKS` rounds. The search ends earlier if a round does not give a
+    faster trial. If no round does, the result is ``best``.
     """
     assembly, memory = best.assembly, best.assembly.memory
     fixed = memory.config, assembly.held
@@ -192,15 +191,16 @@ def first_fit(
     ends: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
-    """Return ``make(choices)`` for the first choices with which a model fits, or None if none fit.
+    """Return ``make(choices)`` for the first compiler settings with which a model fits the machine.
 
-    Choices are the compiler's settings for one attempt. ``series`` is a list of lists of choices,
-    which are tried in order. If the model does not fit, ``make(choices)`` raises :class:`FitError`.
-    The function ``ends(choices, error)`` then returns whether smaller choices cannot fit either. If
-    the result is True, smaller choices (``is_smaller``) are skipped in the rest of the list.
+    If the model fits with none of the settings, the result is None.
 
-    ``known`` has choices that did not fit in earlier searches. In all lists, choices smaller than
-    any of these are skipped.
+    - ``series``: lists of settings, which are tried in order.
+    - ``make(choices)``: compiles the model. It raises :class:`FitError` if the model does not fit.
+    - ``ends(choices, error)``: is called after such an error. If it returns True, the rest of the
+      list is tried without settings that are smaller (``is_smaller``).
+    - ``known``: settings that did not fit in earlier searches. Smaller settings are skipped in all
+      lists.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -266,9 +266,10 @@ def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes
 
 
 def fewest_words(programs: Mapping[str, Routine]) -> int:
-    """Return a lower bound of the total length (words) of several programs.
+    """Return a lower bound of the number of program words that several programs need together.
 
-    The bound omits the SET instructions of loops.
+    Instructions that the assembler inserts, such as those that set the registers of loops, are not
+    counted.
     """
     return sum(least_words(routine.nodes) for routine in programs.values())
 

@@ -22,12 +22,14 @@ Steps = list[Callable[[], Iterator[Draft]]]
 
 
 def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return the steps of ``probabilities`` and ``contexts`` in one list.
+    """Return the steps of an attention in an order in which products run during softmaxes.
 
-    Step i of ``probabilities`` computes scores and their softmax. Step i of ``contexts`` multiplies
-    values by probabilities of the steps 0 to i. The steps are interleaved so that products run
-    during softmaxes: probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and
-    so on.
+    A step of ``probabilities`` computes the scores of some queries, and then their softmax. A step
+    of ``contexts`` multiplies such probabilities by values. Step i of ``contexts`` must use only
+    results of the steps 0 to i of ``probabilities``.
+
+    The order is: probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and so
+    on. So the array can compute contexts 0 during the softmax of probabilities 1.
     """
     order: list[T] = [*probabilities[:1]]
     for ahead, behind in zip_longest(probabilities[1:], contexts):

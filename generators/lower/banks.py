@@ -127,12 +127,13 @@ class Banks:
             self.near[buffer][other] = self.near[other][buffer] = cycles
 
     def run(self) -> dict[str, int]:
-        """Return addresses with fewer bank conflicts, as a dictionary from buffer name to address.
+        """Return buffer addresses that cause fewer bank conflicts than the original addresses.
 
-        A bank conflict is a cycle in which two buffers in one bank are read at the same time. The
-        method moves buffers to other banks, and exchanges buffers between two banks, if this
-        reduces the predicted number of conflicts. If no move and no exchange reduces the number,
-        the result is the original addresses.
+        A bank conflict is a cycle in which two buffers in one bank are read at the same time. To
+        reduce the predicted number of conflicts, buffers are moved to other banks, or are exchanged
+        between banks. If this is not possible, the result is the original addresses.
+
+        The result is a dictionary from buffer name to address (bytes).
         """
         for _ in range(ROUNDS):
             # What suffers most comes first.

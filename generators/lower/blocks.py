@@ -37,9 +37,9 @@ def even(total: int, most: int) -> int:
 
 
 def parts(total: int, size: int) -> list[Part]:
-    """Cut ``total`` elements into parts, and return a list of pairs (first element, count).
+    """Divide ``total`` elements into parts of ``size`` elements; the last part may be smaller.
 
-    Each part has ``size`` elements, except that the last part may be smaller.
+    The result has a pair for each part: the index of its first element, and its number of elements.
     """
     return [(first, min(size, total - first)) for first in range(0, total, size)]
 
@@ -55,12 +55,11 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 
 
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
-    """Divide the range from 0 to ``total`` into parts that do not cross any of ``marks``.
+    """Cut ``total`` elements at the positions ``marks``, and divide each interval into equal parts.
 
-    The marks divide the range into intervals. The first interval begins at 0, and the last one ends
-    at ``total``. Each interval is divided into as few equal parts as possible; only its last part
-    may be smaller. The size of a part is a multiple of ``unit``, and at most ``most * unit``. The
-    result has a list for each interval: its parts (first, count).
+    Each interval has as few parts as possible. The size of its parts is a multiple of ``unit``, and
+    at most ``most * unit``. Only the last part of an interval may be smaller. It need not be a
+    multiple of ``unit``. The result has a list for each interval: its parts (first, count).
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]

@@ -1,8 +1,8 @@
-"""Instructions that store an attention's keys and values in the KV cache, and read them.
+"""Instructions that write an attention's keys and values to the KV cache, and read them.
 
 The KV cache is in the scratchpad, in external memory, or in weight slots. A weight slot is storage
-in the array for one weight tile. The array multiplies by keys and values in weight slots without
-loading them.
+in the array for one weight tile. If keys and values are in weight slots, the array multiplies by
+them without loading them.
 """
 
 from collections.abc import Iterator
@@ -169,16 +169,19 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return the location of the attention's keys or values for all heads.
+        """Return the location of the attention's keys, or of its values, in the KV cache.
 
-        ``name`` is ``keys`` or ``values``, ``tensor`` is their tensor, and ``width`` is the number
-        of a head's columns. The location is rows in the scratchpad, or weight slots (array storage
-        for one weight tile each).
+        - ``name``: ``keys`` or ``values``.
+        - ``tensor``: the tensor of the keys or values.
+        - ``width``: the number of columns of one head.
 
-        If keys are in slots, the result has the first slot of each head. If values are in slots, it
-        has the first slot of each tile column of each head (a tile column is as wide as the array).
-        If two heads or tile columns share a slot, it also has the instruction flags that select one
-        of the two.
+        Keys and values may be in weight slots. A weight slot is storage in the array for one weight
+        tile. For keys, the result then has the first slot of each head. For values, it has the
+        first slot of each tile column of a head; a tile column is as wide as the array. The result
+        also has the flags of instructions that use the slots. For example, a flag selects one of
+        two values that are packed in a byte.
+
+        If keys and values are not in weight slots, the result has their rows in the scratchpad.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

@@ -40,22 +40,28 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
 
 
 def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
-    """Raise an error if a configuration cannot run a decoder with a KV cache.
+    """Raise an error if a configuration of the machine cannot run a decoder.
 
-    ``cache`` describes the cache, and ``rows`` is the largest number of tokens in a run.
+    - ``cache``: describes the KV cache, which stores data of earlier tokens. Usually these data are
+      keys and values. If ``cache.recompute`` is true, they are the inputs of attention, from which
+      each run computes keys and values.
+    - ``rows``: the largest number of tokens in a run.
+
     :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
 
     - The configuration lacks a unit that the decoder needs.
-    - The longest sum of products, or the longest row of a norm or softmax, exceeds a limit.
-    - The size of a row (bytes) is not a multiple of the scratchpad's alignment.
+    - A sum of products has more than ``max_k`` products.
+    - A row of a norm or softmax has more than ``max_row`` elements.
+    - The size of a tensor's row (bytes) is not a multiple of ``scratchpad_align``. This also
+      applies to a head's columns in the row.
 
     :class:`InputError` is raised in these cases:
 
     - ``rows`` is not from 1 to :data:`MOST_ROWS`.
     - The cache has more tokens than the decoder has positions.
-    - The operands of the array do not have 8 bits.
-    - The decoder does not support a cache of attention inputs, but ``cache.recompute`` is true.
-    - The weight slots do not support the decoder's format of keys and values.
+    - The array does not have operands of 8 bits.
+    - ``cache.recompute`` is true, but the decoder does not support it.
+    - Keys and values have fewer than 8 bits, but the array cannot store them in this format.
     """
     model = decoder.description
     if not 1 <= rows <= MOST_ROWS:
@@ -207,11 +213,13 @@ def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
 
 
 def check_described(model: network.Description, config: Config, *, wide_functions: bool) -> None:
-    """Raise :class:`InputError` if a configuration lacks a unit that a model's description needs.
+    """Raise :class:`InputError` if a configuration lacks a unit that a model needs.
 
-    The error names the configuration fields to set. ``wide_functions`` is true if activation
-    functions will be polynomials of INT16 values, and false if they will be tables. Units that only
-    quantization requires are checked later, when the integer model exists.
+    The check reads the model's description, before quantization. Units that only quantization
+    requires are checked later. The error names the configuration fields to set.
+
+    If ``wide_functions`` is true, activation functions will be computed by polynomials of INT16
+    values. Otherwise they will be computed by tables.
     """
     nodes = builder.network(model).all_nodes
     functions = {node.activation for node in nodes if isinstance(node, network.Linear)}

@@ -77,10 +77,10 @@ class Choices:
 
     @property
     def unplaced(self) -> "Choices":
-        """A copy of these choices with ``ahead`` 0: each load is directly before its use.
+        """A copy of these choices with ``ahead`` 0, so that each load is directly before its use.
 
-        ``ahead`` is the largest number of groups of instructions between a load and its use.
-        Choices that differ only in ``ahead`` have the same instructions, in different orders.
+        ``ahead`` is the largest number of instruction groups from a load to its use. Other values
+        of ``ahead`` only change the order of the instructions.
         """
         return replace(self, ahead=0)
 

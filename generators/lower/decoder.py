@@ -66,16 +66,18 @@ class Layers(Instructions):
     ) -> None:
         """Add the instruction that looks up a token's embedding.
 
-        The embedding is a row of the vocabulary's table. It is written to row ``row`` of a tensor
-        in the scratchpad, whose address is ``first``. ``word`` is the number of a register. The
-        host writes the byte offset of the embedding in the table to this register before a run.
+        The embedding is a row of the vocabulary's table. If the model has learned positions, the
+        instruction also adds a row of the position table. If the tables are in external memory,
+        loads of the needed rows are added first.
 
-        If the model has learned positions, the instruction writes the sum of the embedding and a
-        row of the position table. The register with the number ``place`` contains the byte offset
-        of a row in the position table, usually that of the run's first token. The row used is
-        ``behind`` rows after it.
+        The host writes byte offsets in the tables to registers before a run.
 
-        If the tables are in external memory, the method first adds loads of the two rows.
+        - ``word``: the number of the register with the offset of the embedding.
+        - ``place``: the number of the register with the offset of a position row, usually that of
+          the run's first token.
+        - ``behind``: the number of rows from that position row to the one that is added.
+        - ``first``: the scratchpad address of the tensor for the results.
+        - ``row``: the row of this tensor to which the result is written.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -109,12 +111,15 @@ class Layers(Instructions):
     def layers(self) -> None:
         """Add the norm of the first layer's input, and the instructions of all layers.
 
-        The layers are iterations of a loop if weights stay on the chip, or if requantization
-        parameters are streamed from external memory. Otherwise there is no loop.
+        Each layer's instructions end with the norm of the next layer's input. Those of the last
+        layer end with the norm before the output head.
 
-        A layer ends with the norm of the next layer's input, or of the output head's input. In the
-        encoder of an encoder-decoder, the last instructions compute the source's keys and values
-        for all layers of the decoder.
+        If weights stay on the chip, the layers are iterations of a loop. This is also the case if
+        requantization parameters are streamed from external memory. The first layer may precede
+        this loop.
+
+        In an encoder-decoder, the encoder's last instructions compute keys and values from the
+        encoder's result. They do this for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned

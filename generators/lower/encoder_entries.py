@@ -137,11 +137,11 @@ def _programs(nodes: Sequence[Node], call: Call, *, coarser: bool = True) -> dic
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the instructions of later runs, which omit loads that only the first run needs.
+    """Return the program of the runs after the first, without loads that they do not need.
 
-    ``nodes`` are the instructions of the first run. For example, weights that stay on the chip are
-    only loaded by the first run. If there are no such loads, the result is an empty list, because
-    all runs can then use the first run's program.
+    ``nodes`` is the first run's program. If weights stay on the chip, for example, only the first
+    run loads them. If all runs need all loads, the result is an empty list, and ``nodes`` is the
+    program of all runs.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

@@ -390,9 +390,9 @@ class Heads:
 
 
 def ordered(rows: Sequence[Rows]) -> Step:
-    """Return the :class:`Step` that computes probabilities of the query rows ``rows``.
+    """Return the :class:`Step` that computes the attention probabilities of some query rows.
 
-    The step has the products of queries and keys for each element of ``rows``, and then one softmax
-    of all their scores.
+    The step multiplies the queries of each element of ``rows`` by keys. Then one softmax processes
+    all of these scores.
     """
     return Step([*rows, Softmax(rows)], sum(each.total for each in rows))

@@ -1,8 +1,10 @@
-"""Functions that return the instructions of operations; the caller chooses the addresses.
+"""Functions that return the instructions of an operation, for operands at given addresses.
 
-The number of rows that an instruction processes is a constant, or the value of a register that the
-host writes before each run. Operands are in the scratchpad, weights are in the scratchpad or in
-weight slots, and sums are in the accumulators.
+Activations are in the scratchpad, and sums are in the accumulators. Weights are in the scratchpad
+or in weight slots. A weight slot is storage in the array for one weight tile.
+
+If an instruction's number of rows varies from run to run, the instruction reads it from a register.
+The host writes the register before each run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -281,9 +283,10 @@ def preload(
 
 
 def parameters(place: Ref, count: int, first: int) -> Draft:
-    """Return the PARAMS instruction that copies words from the scratchpad to the parameter memory.
+    """Return the PARAMS instruction that copies parameter words to the parameter memory.
 
-    It copies ``count`` words from address ``place`` to the parameter words from ``first`` on.
+    Parameter words have requantization parameters. The instruction copies ``count`` words from
+    scratchpad address ``place`` to the words of the parameter memory from index ``first`` on.
     """
     operands: Operands = {"i_addr": place, "n": count, "params": first}
     return Draft(Opcode.PARAMS, operands, written=Written("parameters"))

@@ -62,16 +62,15 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns that contain queries, in a row of all heads.
+    """Return the indices of the tile columns that contain queries, if others contain zeros.
 
-    A tile column is as wide as the array (``cols`` columns). The row has the queries of all heads.
-    If a weight slot (array storage for one weight tile) contains the keys of several heads, the row
-    also has tile columns of zeros (:func:`query_starts`). ``key_heads`` is the number of these
-    heads.
+    A tile column is a range of ``cols`` columns, as wide as the array. A row has the queries of all
+    heads. A weight slot is storage in the array for one weight tile, and contains the keys of
+    ``key_heads`` heads. If these are several heads, zeros precede the queries of some heads
+    (:func:`query_starts`).
 
-    The list is empty if requantization writes no zeros. This is the case if ``key_heads`` is 1. It
-    is also the case if ``spaced`` is true: only setup writes the zeros, and requantization skips
-    them.
+    If requantization writes only queries and no zeros, the list is empty. This is the case if
+    ``key_heads`` is 1, and if ``spaced`` is true. If ``spaced`` is true, setup writes the zeros.
     """
     if key_heads == 1 or spaced:
         return []

@@ -1,4 +1,7 @@
-"""Lowering of an encoder: its operations are cut into parts that fit the memories."""
+"""Translation of an encoder's operations into instructions.
+
+Each operation is divided into parts whose operands and sums fit the memories.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

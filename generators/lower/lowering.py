@@ -119,7 +119,10 @@ class Lowering(Rules):
             item.loads.append(load(*move, "" if move[0].offset else move[0].buffer))
 
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
-        """Return the instructions that store a tensor as consecutive bytes of external memory."""
+        """Return the STORE instructions that copy a tensor from the scratchpad to external memory.
+
+        In external memory, the tensor's rows are consecutive, from the first byte of ``piece`` on.
+        """
         return [store(*move) for move in self._moves(tensor, piece)]
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
@@ -181,13 +184,15 @@ class Lowering(Rules):
                 yield place.behind(first), addr + first, count, row_bytes
 
     def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
-        """Return the instructions of an operation that is computed part by part.
+        """Return the instructions of an operation that is divided into parts.
 
-        ``pieces`` are the parts. Each is a range (first, count) of rows or of columns. The function
-        ``make(first, count)`` returns the instructions of one part. If the compiler's setting
-        ``loop_parts`` is true, the first part and all other parts of the same size are iterations
-        of one loop. The remaining parts follow the loop. If ``loop_parts`` is false, there is no
-        loop.
+        - ``pieces``: the parts, each as (first, count). The numbers are rows in some operations,
+          and columns in others.
+        - ``make(first, count)``: a function that returns the instructions of one part.
+
+        If ``choices.loop_parts`` is true, all parts that are as large as the first one are
+        iterations of a loop. The other parts follow the loop. If ``choices.loop_parts`` is false,
+        or if only one part has this size, there is no loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]

@@ -1,4 +1,9 @@
-"""Storage of a decoder's weights: in weight slots, scratchpad or external memory."""
+"""Storage of a decoder's weight matrices in weight slots or in external memory.
+
+A weight slot is storage in the array for one weight tile. Weights in slots stay there for all runs.
+Weights in external memory are loaded by each run. Identity matrices, which convert numbers to
+another scale or width, stay in the scratchpad.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

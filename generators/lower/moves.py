@@ -1,4 +1,4 @@
-"""Loads and stores: instructions that move rows between scratchpad and external memory."""
+"""LOAD and STORE instructions, which copy rows between external memory and scratchpad."""
 
 from celosia.arch.isa import Opcode
 from celosia.generators.lower.instructions import Count, Operands

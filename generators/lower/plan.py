@@ -282,10 +282,11 @@ def context_of(op: Attention) -> Rescale:
 
 
 def part(rescale: Rescale, first: int, count: int) -> Rescale:
-    """Return the requantization parameters of a range of a tensor's columns.
+    """Return the requantization parameters of some adjacent columns of a tensor.
 
-    ``rescale`` has the parameters of all columns. The range has ``count`` columns, from column
-    ``first`` on. If these columns have equal parameters, the result has only one set of parameters.
+    ``rescale`` has the parameters of all columns. The function selects ``count`` columns, from
+    column ``first`` on. If these columns have equal parameters, the result has only one set, which
+    is for all of them.
     """
     columns = rescale if rescale.per_tensor else rescale.columns(first, count)
     values = np.stack((columns.bias, columns.multiplier, columns.shift))

@@ -1,4 +1,4 @@
-"""Planning of a decoder: data are assigned to weight slots, scratchpad or external memory."""
+"""Assignment of a memory and addresses to each constant and each tensor of a decoder."""
 
 import itertools
 from collections.abc import Mapping

@@ -63,13 +63,16 @@ class Product:
         return replace(self, held=replace(self.held, columns=columns), place=place)
 
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
-        """Return the instruction that multiplies ``m`` rows of ``source`` by the product's weights.
+        """Return the instruction that multiplies rows of activations by this product's weights.
 
-        The weights are some tile columns of a matrix (a tile column is as wide as the array).
-        ``source`` and ``sums`` are views (address and stride). The address of ``sums`` is the
-        accumulator row at which the sums of the matrix's first tile column begin. Its stride is the
-        number of accumulator rows from one tile column to the next. The instruction writes only the
-        sums of this product.
+        The weights are one part of a layer's weight matrix. The matrix is divided into tile
+        columns, each as wide as the array.
+
+        - ``source``: the view (address and row stride) of the activations in the scratchpad.
+        - ``sums``: the view of the sums of the whole matrix in the accumulators. Its address is the
+          first accumulator row of tile column 0. Its stride is the number of accumulator rows from
+          one tile column to the next.
+        - ``m``: the number of rows of activations.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -137,11 +140,11 @@ class Matrix:
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the index of the layer's tile column ``tile`` in a row of the requantized result.
+        """Return the position of tile column ``tile`` in a row of the layer's requantized result.
 
-        A tile column is a range of columns as wide as the array. Usually the index is ``tile``.
-        However, if the layer computes queries, the result may contain additional tile columns of
-        zeros (:func:`query_starts`), and the index counts these too.
+        A tile column is a range of columns as wide as the array. Usually the position is ``tile``.
+        If the layer computes queries, the row may have additional tile columns of zeros
+        (:func:`query_starts`). The position then counts the zeros before ``tile`` too.
         """
         return self.places[tile] if self.places else tile
 
@@ -209,13 +212,14 @@ class Room:
     ) -> tuple[list[Product], list[Product]]:
         """Store rows of a layer's weights in the memory :attr:`home`, and return their products.
 
-        ``rows`` selects rows of the layer's weights [k, n]. The layer may have a low-rank
-        correction: two thin matrices, whose product is added to the weights. ``thin`` selects
-        ranges of rows of the second thin matrix, which are also stored (default: none).
+        A product (:class:`Product`) describes the multiplication of activations by one stored part
+        of the weights. A layer may have a low-rank correction: two thin matrices, whose product is
+        added to the weights.
 
-        The result is a pair of lists of :class:`Product`. The products of the first list multiply
-        by the stored rows of the weights. The products of the second list multiply by the stored
-        rows of the second thin matrix.
+        - ``rows``: the rows of the weight matrix [k, n] to store.
+        - ``thin``: ranges of rows of the second thin matrix, to store as well (default: none).
+
+        The result is (products with the weights, products with the second thin matrix).
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

@@ -279,16 +279,16 @@ class Instructions(Rules):
             self.stage.add(*nodes)
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
-        """Append a product that computes queries or keys, and a norm of each head's columns.
+        """Append instructions that compute queries or keys, and normalize each head's columns.
 
-        ``op`` is the linear layer that computes the queries or keys. ``behind`` are the operations
-        after it: the norm, a conversion to another scale or width, and possibly rotations (rotary
-        embeddings).
+        - ``op``: the linear layer that computes the queries or keys.
+        - ``behind``: the operations after it. These are the norm, a conversion to another scale or
+          width, and possibly rotations (rotary embeddings).
 
-        The method appends only the product and the norm. The result is (conversion, rotations), for
-        which the caller appends the instructions. The conversion is returned as a linear layer: a
-        product with an identity matrix writes the normalized heads to the accumulators, where a
-        DRAIN can convert and rotate them.
+        The caller must append the conversion and the rotations, which are the result. The
+        conversion is returned as a linear layer whose weights are an identity matrix. The product
+        with this matrix writes the normalized heads to the accumulators. From there, the DRAIN
+        instruction can convert and rotate them.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"

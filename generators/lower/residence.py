@@ -51,10 +51,11 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the number of the register that has the same purpose for another text.
+    """Return the number of the register that corresponds to ``register`` for another text.
 
-    ``register`` is the number of a register of text 0, the first text. The result is the
-    corresponding register of text number ``text``.
+    A run may process several texts. The host writes the same kinds of numbers for each text, such
+    as the number of cached tokens, to separate registers. ``register`` is a register of text 0. The
+    result is the register for text number ``text``.
     """
     return register + TEXT_REGISTERS * text
 
@@ -213,9 +214,12 @@ class Words:
 
 @dataclass
 class Memory:
-    """Allocates parts of a configuration's memories permanently to the data of one model.
+    """Assigns space in the machine's memories to the data of one model.
 
-    The methods raise :class:`FitError` for data that do not fit.
+    The memories are the scratchpad, weight slots, the parameter memory and table slots. A weight
+    slot is storage in the array for one weight tile. A table slot has the table of one activation
+    function. If the data do not fit, :class:`FitError` is raised by :meth:`take_tables` or by the
+    methods ``check_...``.
     """
 
     name: str
@@ -330,10 +334,12 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Allocate table slots for activation tables, and return a list with each table's slot.
+        """Allocate slots for activation tables, and return the slot number of each table.
 
-        Usually each table gets a new slot, and these slots are consecutive. Equal tables share a
-        slot in two cases: if all tables are equal, or if there are too few slots for all tables.
+        A table slot is storage in the vector engine for the table of one activation function.
+        Usually each table gets a new slot, and the slots are consecutive. If all tables are equal,
+        they have the same slot. If there are too few slots for all tables, equal tables have the
+        same slot.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         shared = alike or len(self.tables) + len(tables) > self.config.table_slots

@@ -1,4 +1,8 @@
-"""Lowering of norms and conversions in chunks of rows, and of pooling (the mean over rows)."""
+"""Instructions of an encoder's norms, conversions and pooling.
+
+A conversion changes the scale or the width of numbers. Successive norms and conversions process one
+chunk of rows before the next chunk begins. Pooling computes the mean over a sequence's rows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -40,7 +44,11 @@ class Rows:
 
 
 def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
-    """Return the number of parameter-memory words that the operations ``ops`` need together."""
+    """Return the number of parameter words that the operations ``ops`` need together.
+
+    The operations are norms and conversions (changes of scale or width). A parameter word is a word
+    of the parameter memory. It has the requantization parameters of several columns.
+    """
     rescales = [rescale for op in ops for rescale in lowering.row_rescales(op)]
     return sum(-(-len(rescale.bias) // lowering.config.vector.lanes) for rescale in rescales)
 
@@ -48,10 +56,14 @@ def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
 def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
     """Return the instructions of successive norms and conversions, as :class:`Rows`.
 
-    ``ops`` are these operations. All operations process one chunk of rows before the next chunk
-    begins. The requantization parameters of each operation are in a scratchpad buffer, whose name
-    begins with ``label``. Instructions copy them to the parameter memory: those of the first
-    operation from word :data:`SPARE_WORDS` + ``first_word`` on, and those of the others after them.
+    A conversion changes the scale or the width of numbers. All operations process one chunk of rows
+    before the next chunk begins. Their requantization parameters are loaded into scratchpad
+    buffers, and are copied to the parameter memory.
+
+    - ``ops``: the operations in order.
+    - ``label``: the beginning of the buffers' names.
+    - ``first_word``: the first parameter word of the operations, counted from word
+      :data:`SPARE_WORDS` on.
     """
     lowered = Rows()
     if not ops:
@@ -94,11 +106,13 @@ def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
 
 
 def lower_pool(lowering: Lowering, label: str, op: Pool) -> None:
-    """Append an item (instructions and loads) that computes the mean over each sequence's rows.
+    """Append instructions that compute the mean over the rows of each input sequence.
 
-    A row of ones is multiplied by each sequence's rows, which gives the sum of the rows. The DRAIN
-    that requantizes the sum also divides it by the number of rows. ``label`` is the name of the
-    buffer for the row of ones and the requantization parameters.
+    The array multiplies a row of ones by the sequence's rows, which gives their sum. The
+    requantization of the sum also divides it by the number of rows.
+
+    ``label`` is the name of a scratchpad buffer. The row of ones and the requantization parameters
+    are loaded into this buffer.
     """
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch

@@ -276,13 +276,18 @@ class Rules(ABC):
         return drains
 
     def chunks(self, ops: Sequence[Op], words: Sequence[int], rows: Sequence[Part]) -> Chunks:
-        """Return the instructions of norms and conversions, in chunks of rows.
+        """Return the instructions of successive norms and conversions, chunk by chunk.
 
-        ``ops`` are the operations, and ``words`` has the index of each operation's first word in
-        the parameter memory. ``rows`` are the chunks (first, count). All operations process a chunk
-        before the next begins. In a chunk, each part of an operation's columns
-        (:meth:`column_parts`) has one instruction. The result has a pair for each chunk: the row
-        after the chunk, and its instructions.
+        A conversion changes the scale or the width of numbers. All operations process one chunk of
+        rows before the next chunk begins. An operation has one instruction for each chunk and each
+        part of the columns (:meth:`column_parts`).
+
+        - ``ops``: the operations in order.
+        - ``words``: for each operation, the index of its first word in the parameter memory.
+        - ``rows``: the chunks, each as (first row, number of rows).
+
+        The result has a pair for each chunk: the index of the row after the chunk, and the chunk's
+        instructions.
         """
         chunks: Chunks = [(sum(part), []) for part in rows]
         for (_, nodes), (row, m) in zip(chunks, rows, strict=True):

@@ -70,16 +70,17 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: FitError) -> bool:
-        """Return True if no plan with smaller loads and blocks than ``plan`` needs to be tried.
+        """Return True if the search can skip all plans with smaller loads and blocks than ``plan``.
 
-        A block is a part of a tensor with a separate buffer. The program of ``plan`` does not fit a
-        memory, and ``refusal`` is the reason:
+        A plan is a set of compiler settings. A block is a part of a tensor with a separate buffer.
+        ``refusal`` is the reason for which the program of ``plan`` does not fit:
 
-        - The tensors alone exceed the scratchpad. The result is True if :attr:`patient` is false,
-          otherwise False.
-        - The program has too many words. The result is True except in two cases. In the first case,
-          a loop over the parts of a product loads the product's input again for each part. In the
-          second case, the program might fit if it did not move blocks to external memory.
+        - The tensors alone exceed the scratchpad. The result is True, unless :attr:`patient` is
+          true.
+        - The program has too many words. Smaller loads usually need even more words, so the result
+          is True. It is False if a loop over the parts of a product loads the product's input again
+          for each part. It is also False if the program may be short enough without moving blocks
+          to external memory.
         - There is another reason. The result is False.
         """
         if refusal.stage == Stage.TOO_LONG:
@@ -195,11 +196,11 @@ class Search:
         return best
 
     def finish(self, best: PlacedTrial) -> PlacedTrial:
-        """Return ``best`` with the program of all layers of the encoder.
+        """Return the trial ``best`` with a program of all layers of the encoder.
 
-        ``best`` is a trial: a program with its predicted cycles. The search compares programs of
-        the first :data:`SAMPLED` layers. This method makes the program of all layers with the same
-        choices. Raises :class:`FitError` if this program does not fit.
+        A trial is a program with predicted cycles. To save time, the search compares programs that
+        have only the first :data:`SAMPLED` layers. This method compiles all layers with the same
+        settings. Raises :class:`FitError` if the complete program does not fit.
         """
         whole, addresses = best.source, best.addresses
         if whole.lowered.missing:

@@ -80,12 +80,18 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the program with loads and stores, or None if this is not possible.
+        """Return the program with loads and stores, or None if it does not fit even with them.
 
-        The loads and stores move blocks (parts of tensors) between scratchpad and external memory.
-        The result has the instructions of each section of the program, the scratchpad addresses of
-        the blocks, and the number of bytes of external memory for stored blocks. The result is None
-        if the buffers of one instruction do not fit the scratchpad together.
+        A load or store moves a block (part of a tensor) between scratchpad and external memory. The
+        result has:
+
+        - the instructions of each section of the program;
+        - the scratchpad addresses of the blocks; a block may have other addresses after later
+          loads;
+        - the number of bytes of external memory for stored blocks.
+
+        The result is None if the blocks that one instruction uses do not fit the scratchpad
+        together. The same applies to the blocks that one loop uses.
         """
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []

@@ -142,10 +142,10 @@ class Stage:
         return items
 
     def take(self) -> list[Node]:
-        """Remove all items from the stage, and return their instructions and loads as one list.
+        """Remove all instructions from the stage, and return them in program order.
 
-        An item is a group of instructions, and the loads that these instructions need. In the list,
-        each load is at the earliest position at which its buffer is free.
+        Each load of constants is as early as possible: directly after the last use of the data that
+        it overwrites.
         """
         (nodes,) = arrange([self.section()], STAGES - 1, across=False, early=True)
         return nodes
@@ -205,10 +205,15 @@ def constants(stage: Stage) -> None:
 
 
 def least_size(config: Config) -> int:
-    """Return the least size (bytes) of a buffer for data that are streamed piece by piece.
+    """Return the least size (bytes) of a scratchpad buffer into which constants are loaded.
 
-    The smallest piece of each kind, for example the weights of one tile of the array, fits such a
-    buffer.
+    The constants come from external memory in pieces. The buffer has room for each of these:
+
+    - a word of external memory;
+    - the weights of one tile, which has the array's size;
+    - weights of a tile column that share scales, together with these scales;
+    - a word of requantization parameters;
+    - the table of an activation function.
     """
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(

@@ -35,7 +35,11 @@ wait for each other, as one at a time follows another."""
 
 
 class TokenAttention(Heads):
-    """Makes the attention instructions of one layer, for one of the texts in a run."""
+    """Makes the instructions that compute one layer's attention for one text.
+
+    A run may process several texts. Each text then has a separate object. The queries of a run are
+    those of one token of the text, or of a chunk of tokens.
+    """
 
     def __init__(self, make: Instructions, op: Attention, text: int):
         self.make, self.plan, self.model = make, make.plan, make.model
@@ -113,13 +117,14 @@ class TokenAttention(Heads):
         )
 
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Append instructions that compute the keys or the values of all tokens of the text.
+        """Append instructions that compute the keys, or the values, of all tokens in the cache.
 
-        The keys or values are computed from the attention's inputs, which the KV cache stores.
-        ``name`` is ``keys`` or ``values``. ``op`` is the linear layer that computes them, and
-        ``behind`` are the operations after it, such as a rotation. The columns of the result are
-        computed in parts, one after another, because the sums of all columns may exceed the
-        accumulators.
+        The cache stores the attention's input rows instead of keys and values. The columns of the
+        result are computed in parts, because the accumulators may be too small for all sums.
+
+        - ``name``: ``keys`` or ``values``.
+        - ``op``: the linear layer that computes them from the input rows.
+        - ``behind``: the operations after this layer, such as a rotation (rotary embedding).
         """
         parts, target = self.plan.made_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)

@@ -1,7 +1,7 @@
-"""The order of lowering: each operation together with the rowwise operations after it.
+"""Division of a model into steps, which are compiled one after another.
 
-A rowwise operation, such as a norm or a conversion, computes each row of its result from only one
-row of its source.
+A step is an operation and the rowwise operations after it, such as a norm or a conversion. A
+rowwise operation computes each row of its result from only one row of its source.
 """
 
 from collections.abc import Callable, Iterator, Sequence

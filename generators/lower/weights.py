@@ -1,4 +1,8 @@
-"""Parts of a linear layer's weights as stored in external memory: dense or sparse."""
+"""Division of a linear layer's weight matrix into parts, each stored as one matrix.
+
+A part is usually stored as a dense matrix. If the machine has a zero-skip unit, a part may instead
+be stored as a sparse matrix.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -44,7 +48,7 @@ class Held:
 
     @property
     def n(self) -> int:
-        """Number of weight columns in this stored range of a layer's weights."""
+        """Number of columns in this part of a layer's weight matrix."""
         return int(self.columns.stop - self.columns.start)
 
     def tiles(self, config: Config) -> int:

@@ -37,9 +37,10 @@ class Span:
 
     @property
     def pieces(self) -> tuple[Part, ...]:
-        """The ranges (first, count) of keys to which the group of query rows attends.
+        """The keys to which the group of query rows attends, as ranges (first, count) of key rows.
 
-        The attention scores have one column per key. The ranges are in the order of these columns.
+        A row of attention scores has one column for each of these keys. The ranges are in the order
+        of the columns.
         """
         return tuple(piece for run in self.runs for piece in run)
 
@@ -66,12 +67,15 @@ def most_rows(op: Attention, config: Config, most: int) -> int:
 
 
 def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
-    """Return the :class:`Span` of keys to which a group of adjacent query rows attends.
+    """Return the keys to which a group of adjacent query rows attends, as a :class:`Span`.
 
-    ``row`` is the index of the group's first row, ``m`` is its number of rows, and ``n`` is the
-    number of tokens in the sequence. The rows attend to all keys in two cases: if attention is not
-    windowed, or if the rows are global tokens (tokens that attend to all others). Either all rows
-    of the group are global tokens, or none of them is.
+    In windowed attention, a row attends to nearby tokens and to global tokens. Global tokens attend
+    to all tokens. If attention is not windowed, or if all rows of the group are global tokens, the
+    result is all keys. A group must not contain global tokens and other tokens.
+
+    - ``n``: the number of keys in the sequence.
+    - ``row``: the index of the group's first row.
+    - ``m``: the number of rows in the group.
     """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
