@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from celosia.arch.errors import InputError
+from celosia.generators.frontend.onnx import file
 from celosia.generators.frontend.onnx.file import read_model
 from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.onnx.reading import stamp
@@ -111,6 +112,13 @@ def test_entries_of_files_of_tensors(entries, message, tmp_path, monkeypatch) ->
     Path("data").write_bytes(bytes(32))
     with pytest.raises(InputError, match=re.escape(message)):
         load_onnx(outside(Path("m.onnx"), "data", **entries))
+
+
+def test_files_of_tensors_have_at_most_2_gib(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(file, "_MOST_NUMBERS", 5)
+    path = outside(tmp_path / "m.onnx", "missing")
+    message = f"Model {path} has 6 numbers in other files, of at most 5; give its Hugging Face "
+    refused(message + "folder", path)
 
 
 def test_files_of_tensors_are_read_again_if_they_change(tmp_path) -> None:

@@ -20,6 +20,8 @@ _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "Rand
 _RANDOM_KINDS = (*_RANDOM, "RandomUniformLike")
 _WRITTEN_OUT = ("Attention",)
 """Nodes that are replaced by the graph with which ONNX itself defines them."""
+_MOST_NUMBERS = 1 << 29
+"""Most numbers of tensors in other files; in float32 they fill the largest message, 2 GiB."""
 _MOST_NODES = 1 << 18
 """Most nodes of a graph with all of its functions expanded."""
 
@@ -67,6 +69,7 @@ def read_model(path: Path) -> Any:
         _check_opsets(path, model)
         _write_erfc(model.graph)
         _check_operators(path, model)
+        _check_size(path, model)
         for tensor in tensors_of(model):
             _check_tensor(path, tensor)
         onnx.checker.check_model(model)
@@ -176,6 +179,16 @@ def _check_operators(path: Path, model: Any) -> None:
                 f"Node {node.name or node.output[0]} in {path} is of the kind {node.op_type}, "
                 "which ONNX does not have; convert the model with other parts"
             )
+
+
+def _check_size(path: Path, model: Any) -> None:
+    """Refuse a model that ONNX's tools cannot handle as one message, before its files are read."""
+    sizes = [math.prod(t.dims) for t in tensors_of(model) if t.data_location == t.EXTERNAL]
+    if sum(sizes) > _MOST_NUMBERS:
+        raise InputError(
+            f"Model {path} has {sum(sizes)} numbers in other files, of at most {_MOST_NUMBERS}; "
+            "give its Hugging Face folder"
+        )
 
 
 def _check_tensor(path: Path, tensor: Any) -> None:
