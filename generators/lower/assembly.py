@@ -85,10 +85,11 @@ class Assembly(Generic[Source]):
     """True if loops that the registers cannot encode are unrolled, false if they are refused."""
 
     def words(self, nodes: Sequence[Node], addresses: Mapping[str, int]) -> list[int]:
-        """Return the program words of ``nodes``: instructions with buffers at ``addresses``.
+        """Return the program words that encode ``nodes``, which are instructions and loops.
 
-        Raises :class:`FitError` if a loop cannot be encoded, because its iterations differ too
-        much.
+        ``addresses`` has the scratchpad address of each buffer. A loop cannot be encoded if its
+        iterations differ too much. If :attr:`unrolls` is true, all loops are then unrolled;
+        otherwise :class:`FitError` is raised.
         """
         name, config = self.memory.name, self.memory.config
         made = program_words(nodes, addresses, config)
@@ -247,13 +248,13 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
     """Raise :class:`FitError` if a model's programs are longer than the program memory.
 
-    ``words`` is the total length of the programs (words). The error proposes a larger program
-    memory. As an alternative, it proposes a scratchpad of at least ``tensor_bytes`` bytes: loads
-    can be larger there, so that a program needs fewer loads.
+    The error proposes a larger program memory. As an alternative it proposes a larger scratchpad:
+    loads can be larger there, so that programs need fewer loads.
 
-    If ``least`` is true, ``words`` is only a lower bound, which omits the SET instructions of
-    loops. Then the error's ``hopeless`` is true: smaller loads cannot help, because they make a
-    program longer.
+    - ``words`` is the length of all programs together (words).
+    - ``tensor_bytes`` is the smallest scratchpad size (bytes) that the error may propose.
+    - ``least`` is true if ``words`` is only a lower bound. Then the error's ``hopeless`` is true:
+      smaller loads cannot help, because they make a program longer.
     """
     config = memory.config
     if words > config.control.program_depth:

@@ -1,7 +1,9 @@
-"""Instructions of attention, for all texts that a run of a decoder processes.
+"""Instructions that compute attention in a decoder's run.
 
-The instructions compute queries, keys and values, the probabilities, and the contexts (sums of
-values weighted by probabilities). The output projection is not included.
+The instructions compute queries, keys, values, probabilities, and contexts (sums of values weighted
+by probabilities). If a run processes one token of each text, the instructions also multiply the
+contexts by the output projection's weights. The requantization of the output projection is not
+included.
 """
 
 from collections.abc import Sequence

@@ -29,9 +29,10 @@ Part = tuple[int, int]
 
 
 def even(total: int, most: int) -> int:
-    """Return the size of each part if ``total`` is cut into the fewest parts of at most ``most``.
+    """Return the size of a part, if ``total`` elements are divided into equal parts.
 
-    All parts have this size, except that the last one may be smaller.
+    A part has at most ``most`` elements, and the number of parts is as small as possible. The last
+    part may be smaller than the others.
     """
     return -(-total // -(-total // most))
 
@@ -68,11 +69,11 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 
 def turn(index: int, count: int) -> int:
-    """Return the number (0, 1 or 2) of the buffer that holds part ``index`` of ``count`` parts.
+    """Return the number (0, 1 or 2) of the buffer for part ``index`` of ``count`` parts.
 
-    Parts 0 to ``count`` - 1 are loaded repeatedly, in this order. They alternate between buffers 0
-    and 1. If ``count`` is odd, the last part is in buffer 2 instead, because part 0, which follows
-    the last part, is in buffer 0.
+    The parts are loaded in order, again and again, and successive parts have different buffers.
+    Buffers 0 and 1 alternate. If ``count`` is odd, the last part is in buffer 2, because part 0
+    follows it.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
@@ -114,7 +115,7 @@ class Blocks:
         return self.rows * self.columns * self.size
 
     def stride(self, column: int) -> int:
-        """Return the row stride (bytes) of the block that contains column ``column``."""
+        """Return the distance (bytes) between rows of the block that contains column ``column``."""
         first = column // self.column_step * self.column_step
         return min(self.column_step, self.columns - first) * self.size
 
@@ -202,9 +203,10 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
 
 
 def one_block(tensor: Tensor, buffer: str, rows: int) -> Blocks:
-    """Return a division of a tensor into a single block, stored in the buffer named ``buffer``.
+    """Return a tensor's division into a single block of ``rows`` rows.
 
-    ``rows`` is the number of rows of the block. The tensor may have fewer rows.
+    The block is stored in the buffer named ``buffer``. The tensor may have fewer rows than the
+    block.
     """
     return _blocks(replace(tensor, buffer=buffer, rows=rows), rows, tensor.columns)
 

@@ -46,9 +46,10 @@ class Cached:
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 
     def recall(self) -> None:
-        """Add instructions that load the attention's keys and values into the scratchpad.
+        """Add instructions that load cached keys and values from external memory to the scratchpad.
 
-        Nothing is added if the KV cache is not in external memory.
+        Nothing is added if the cache is not in external memory. If the cache stores input rows,
+        from which keys and values are computed, these rows are loaded instead.
         """
         for name, addr in self.kept.outside.items():
             stride = self.plan.cache_strides[name]
@@ -118,16 +119,16 @@ class Cached:
         return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
     def rows(self, name: str) -> View:
-        """Return the scratchpad view of an attention's keys, values or input rows of all tokens.
+        """Return the scratchpad view of an attention's cached data, with one row for each token.
 
-        A view is an address and a row stride (bytes), with one row for each token. ``name`` selects
-        the data: ``keys``, ``values`` or ``inputs`` (the input rows from which keys and values are
-        computed).
+        A view is an address and a row stride (bytes). ``name`` is ``keys``, ``values`` or
+        ``inputs``. Keys and values are computed from the inputs, which a cache may store instead.
 
-        Usually the attention of each layer has separate rows. If the cache is in external memory,
-        the attentions of all layers use the same rows, into which each layer's data are loaded. If
-        each run computes keys and values from stored input rows, all layers use the same rows for
-        keys and values.
+        Usually each layer has separate rows. Layers use the same rows in two cases:
+
+        - If the cache is in external memory, each layer's data are loaded into the same rows.
+        - If each run computes keys and values from cached inputs, all layers write them to the same
+          rows.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
@@ -151,10 +152,10 @@ class Cached:
             self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
-        """Add instructions that write new tokens' values into weight slots, each value as a row.
+        """Add instructions that write the new tokens' values into weight slots.
 
-        A weight slot is storage in the array for one weight tile. If values are not in slots,
-        nothing is added.
+        A weight slot is storage in the array for one weight tile. Each token's values become one
+        row of the slots. If values are not kept in slots, nothing is added.
         """
         flags = self.block | {"append"} | ({"pair"} if self.paired else set())
         tiles, width = parts(self.model.head_dim, self.config.array.cols), self.model.head_dim

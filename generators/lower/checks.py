@@ -26,13 +26,15 @@ def check_encoder(quantized: QuantizedModel, config: Config) -> None:
     :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
 
     - The configuration lacks a unit that the encoder needs.
-    - The longest sum of products, or the longest row of a norm or softmax, exceeds a limit.
-    - The size of a row (bytes) is not a multiple of the scratchpad's alignment.
-    - The configuration has a memory for the factors of deferred norms and softmaxes
-      (``row_factors``), but some norms or softmaxes of the encoder are not deferred.
+    - A sum of products is longer than ``max_k``.
+    - A row of a norm or softmax is longer than ``max_row``.
+    - The bytes of a row, or of a head's part of a row, are not a multiple of ``scratchpad_align``.
+    - The field ``row_factors`` is not 0, but a norm or softmax is not deferred. A deferred
+      operation stores a factor for each row, which the requantization after the next product
+      applies.
 
-    :class:`InputError` is raised if the configuration supports only decoders with all weights on
-    chip.
+    Some values of ``multiplier_width``, ``bias_width`` and ``pre_depth`` are only for decoders with
+    all weights on chip. :class:`InputError` is raised if the configuration has such a value.
     """
     _check_graphs([quantized], config, quantized.description.sequence)
     check_factors(quantized, config, 0)

@@ -1,4 +1,8 @@
-"""Division of a decoder's operations into parts that are computed one after another."""
+"""Division of a decoder's operations into parts that are computed one after another.
+
+A part is, for example, a range of output columns. One part can be multiplied while another part is
+requantized, which shortens a run.
+"""
 
 import math
 from dataclasses import dataclass

@@ -256,12 +256,13 @@ class Layers(Instructions):
                 self.multiply_ready((op, *behind)[-1].target, ready)
 
     def head(self, text: int = 0) -> None:
-        """Add the output head, which computes the vocabulary's scores for one token of a run.
+        """Add the instructions of the output head: the vocabulary's scores for one token.
 
-        If the run processes a chunk of a prompt, the token is the chunk's last one. If the run
-        processes one token of each of several texts, the token is that of text ``text``. The scores
-        are written to the scratchpad buffer ``logits``. If requantization parameters are streamed
-        from external memory, the scores are written to external memory instead.
+        - If a run processes a chunk of a prompt, the token is the chunk's last one.
+        - If a run processes one token of each of several texts, the token is that of text ``text``.
+
+        The scores are written to the scratchpad buffer ``logits``. If requantization parameters are
+        streamed from external memory, the scores are stored in external memory instead.
         """
         passing, cols, bodies = self.plan.way.passing, self.config.array.cols, list[list[Node]]()
         parts = self.plan.head_parts if passing else self._head_parts()

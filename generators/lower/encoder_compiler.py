@@ -109,8 +109,8 @@ def compiled_trial(
 ) -> Artefact:
     """Return the compiled encoder with the program of ``trial``.
 
-    ``trial`` is the candidate that the search for a tiling has chosen. Its program computes
-    ``batch`` inputs at once. ``quantized`` is the quantized model for a single input.
+    ``trial`` has the program that the compiler has chosen. This program computes ``batch`` inputs
+    at once. ``quantized`` is the quantized model for a single input.
     """
     placed, program = trial.source, trial.program
     lowered, nodes = placed.lowered, trial.assembly.programs[ENCODE].nodes

@@ -41,12 +41,13 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def paired(config: Config, decoder: Decoder) -> Config:
-    """Return ``config``, if necessary with weight slots that store two elements in a byte.
+    """Return a configuration whose weight slots support a decoder's format of keys and values.
 
-    A weight slot is storage in the array for one weight tile. The elements are keys or values with
-    fewer than 8 bits. If ``decoder`` stores such keys or values in weight slots, the result is
-    ``config`` with the field ``packed_cache`` true, and with the fields for their number format. If
-    ``packed_cache`` is true already, or for any other decoder, the result is ``config`` unchanged.
+    A weight slot is storage in the array for one weight tile. If the decoder keeps elements of
+    fewer than 8 bits in slots, each byte must store two elements. In this case the result is
+    ``config`` with the field ``packed_cache`` true. The fields ``low_rows`` and ``block_exponents``
+    are also set for the format. In all other cases, and if ``packed_cache`` is already true, the
+    result is ``config``.
     """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:

@@ -1,4 +1,8 @@
-"""Remedies for models that do not fit: configuration changes, found by compiling again."""
+"""Search for configuration changes with which a model fits the machine.
+
+If a model does not fit, the compiler compiles it again for changed configurations. The error
+message then names the changes that are successful.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -17,9 +17,10 @@ from celosia.generators.program.layout import aligned
 
 
 class Heads:
-    """Makes the instructions of an attention's heads.
+    """Makes the instructions that compute the heads of an attention.
 
-    A subclass chooses the memory layout of the operands, and the rows that are processed together.
+    A subclass chooses the memory layout of queries, keys and values. It also chooses the query rows
+    that are processed together.
     """
 
     def __init__(self, rules: Rules, op: Attention, layout: Layout):
@@ -32,11 +33,12 @@ class Heads:
         self.counted = len(layout.values.blocks.row_marks) == 1
 
     def stride(self, part: Part) -> int:
-        """Return the row stride (bytes) of the probabilities of some query rows.
+        """Return the row stride (bytes) of probabilities in the scratchpad.
 
-        ``part`` (first, count) is the range of the query rows. Each row has one byte for each key
-        to which the query rows attend, rounded up to the scratchpad's alignment. Scores have two
-        bytes for each key, so their row stride is twice as large.
+        ``part`` (first, count) is a range of query rows. Each query row has one row of
+        probabilities: a byte for each key to which the range attends. The size of a row is rounded
+        up to the scratchpad's alignment. Scores have two bytes for each key, so their row stride is
+        twice as large.
         """
         return aligned(self.layout.spans[part].columns, self.config)
 
@@ -147,9 +149,9 @@ class Heads:
     def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        ``step`` are the query rows, each with a row of scores: one score for each key. ``sums`` is
-        the view (address and stride) of the scores in the accumulators. If it is None, the
-        instruction reads the scores from the scratchpad. ``flags`` are further instruction flags.
+        ``step`` are the query rows. Each has a row of scores, with one score for each key. ``sums``
+        is the view (address and stride) of the scores in the accumulators. If it is None, the
+        instruction reads the scores from the scratchpad. ``flags`` are names of further flags.
         """
         op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
         span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
@@ -170,15 +172,14 @@ class Heads:
         )
 
     def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
-        """Yield the instructions that compute the contexts of the query rows ``step``.
+        """Yield instructions that multiply probabilities by values, and requantize the sums.
 
-        A context is the sum of values weighted by probabilities. ``step`` are query rows of one or
-        more heads. Successive heads are computed together if all of these conditions are true, and
-        otherwise one after another:
+        ``step`` are query rows of one or more heads. Successive heads are computed together if all
+        of these conditions are true, and otherwise one by one:
 
-        - The accumulators have room for their sums.
+        - Half of the accumulators has room for their sums.
         - The number of a head's columns is a multiple of the array's columns.
-        - One block stores their results. (The result tensor may be divided into blocks of columns.)
+        - Their results are in one block. (The result tensor may be divided into blocks of columns.)
         """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
@@ -195,12 +196,11 @@ class Heads:
             step = step[len(own) :]
 
     def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Divide a head's columns into parts, and allocate accumulator rows for each part.
+        """Allocate accumulator rows for the contexts of the query rows ``step``.
 
-        The columns are those of a context: a sum of values weighted by probabilities. ``step`` are
-        the query rows that are computed together. There are several parts if the accumulators have
-        no room for all columns. The method yields (accumulator row, columns) for each part: the
-        first allocated row, and the part's columns (first, count).
+        A context is a sum of values weighted by probabilities. If the accumulators have no room for
+        all of its columns, the columns are divided into parts. The method yields a pair for each
+        part: the part's first accumulator row, and its columns (first, count).
         """
         total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)

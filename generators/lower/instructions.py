@@ -52,9 +52,10 @@ class View:
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
 
     def behind(self, offset: int) -> "View":
-        """Return a view with the same stride that begins ``offset`` after the start of this view.
+        """Return a view that begins ``offset`` after the start of this view, with the same stride.
 
-        The unit of ``offset`` is bytes in the scratchpad, and rows in the accumulators.
+        For a view in the scratchpad, the unit of ``offset`` is bytes. For a view in the
+        accumulators, it is accumulator rows.
         """
         place = self.place + offset if isinstance(self.place, int) else self.place.behind(offset)
         return View(place, self.stride)

@@ -1,14 +1,13 @@
-"""Zeros beside queries, for weight slots that contain the keys of several key heads.
+"""Zeros beside queries, with which several heads can share the weight slots of their keys.
 
-A weight slot is storage in the array for one weight tile. A key is a column of the slot. If a slot
-has room for the keys of two or more heads, a token's keys of these heads are in one column, one
-head's key below the other's. A query must then be multiplied by only one head's part of the column.
-So the query begins with zeros, one for each slot row above that head's keys.
+A weight slot is storage in the array for one weight tile. A token's key is a column of the slot. If
+the slot has enough rows, a column can have the keys of several heads, one below the other. A query
+must be multiplied by its head's key only. So the query begins with zeros, one for each slot row
+above this key.
 
-The requantization of the queries also writes the zeros, from accumulators to which no product is
-added. There is an exception if one row is requantized at a time, and a head has as many columns as
-the array (which then has more rows than columns). In this case the zeros are written only at setup,
-and later requantizations skip them.
+Usually the requantization of the queries also writes the zeros, from accumulator rows that contain
+0. An exception is the requantization of single rows, if heads are as wide as the array. Setup then
+writes the zeros, and runs leave them unchanged.
 """
 
 from collections.abc import Iterator, Sequence

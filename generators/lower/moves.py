@@ -18,13 +18,13 @@ def load(
 ) -> Draft:
     """Return the LOAD instruction that copies rows from external memory to the scratchpad.
 
-    It copies ``m`` rows of ``row_bytes`` bytes from external address ``addr`` to scratchpad address
-    ``target``. Rows are ``outside`` bytes apart in external memory, and ``step`` bytes apart in the
-    scratchpad; if such a distance is 0, the rows are contiguous.
-
-    ``defines`` is the name of the target's buffer if no later instruction reads the buffer's old
-    content. Otherwise ``defines`` is empty. If ``once`` is true, only the first run executes the
-    load, otherwise every run.
+    - ``m`` is the number of rows, and ``row_bytes`` is the size of a row.
+    - ``addr`` is the address in external memory, and ``target`` is the address in the scratchpad.
+    - ``outside`` is the row stride (bytes) in external memory, and ``step`` is that in the
+      scratchpad. If a stride is 0, the rows are contiguous.
+    - ``defines`` is the name of the target's buffer if its old content is not needed any more.
+      Otherwise ``defines`` is empty.
+    - ``once`` is true if only the first run executes the load. Otherwise every run executes it.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)

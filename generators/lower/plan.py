@@ -44,9 +44,11 @@ HIDDEN = frozenset({"active", "up", "hidden"})
 
 @dataclass(frozen=True)
 class Table:
-    """Addresses of an embedding or position table, whose rows are selected by token or position.
+    """Location of a table, from which a run reads one row for each of its tokens.
 
-    The rows stay in the scratchpad, or are loaded one by one from external memory.
+    A table has a row for each word of the vocabulary (its embedding), or a row for each position.
+    If the table stays on the chip, ``place`` is the scratchpad address of its first row. Otherwise
+    the rows that a run needs are loaded from external memory to ``place``.
     """
 
     place: Ref
@@ -94,11 +96,11 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether an attention's values are stored in pairs in the weight slots ``kept``.
+        """Return whether weight slots store an attention's values in pairs, two in each byte.
 
-        A weight slot is storage in the array for one weight tile. A pair is two values in one byte.
-        The result is True if keys and values have fewer than 8 bits, unless they are those of an
-        encoder-decoder's source text.
+        A weight slot is storage in the array for one weight tile. ``kept`` has the attention's
+        slots. Values are stored in pairs if the KV cache has fewer than 8 bits for each element. An
+        exception is the source text of an encoder-decoder: its values are never stored in pairs.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -174,18 +176,20 @@ class Plan:
 
     @property
     def logits_bytes(self) -> int:
-        """Bytes of one token's vocabulary scores, rounded up to whole words of external memory."""
+        """Size (bytes) of one token's vocabulary scores, of two bytes each.
+
+        The size is rounded up to whole words of external memory.
+        """
         words = -(-2 * self.decoder.description.vocabulary // self.config.mem_bytes)
         return words * self.config.mem_bytes
 
     @property
     def cache_strides(self) -> dict[str, int]:
-        """Size of a token's data in one layer of the KV cache (bytes), by the name of the data.
+        """Bytes that each token takes in one layer's KV cache, as a dictionary from name to size.
 
-        If the cache is in the scratchpad or in external memory, the dictionary has the entries
-        ``keys`` and ``values``. If the cache stores the inputs of attention instead, the only entry
-        is ``inputs``. Sizes are rounded up to whole words of external memory. For a cache in weight
-        slots (array storage for weight tiles), the sizes are not used.
+        The names are ``keys`` and ``values``. If the cache stores each token's attention input
+        instead, the only name is ``inputs``. Sizes are rounded up to whole words of external
+        memory.
         """
         model, least = self.decoder.description, self.config.mem_bytes
         widths = {"keys": model.kv_heads * self.decoder.key_dim, "values": model.kv_width}
@@ -195,10 +199,10 @@ class Plan:
 
     @property
     def rotates_keys(self) -> bool:
-        """True if each run rotates the keys of all tokens by the tokens' positions in the cache.
+        """True if each run computes and rotates the keys of all cached tokens.
 
-        The value is True if positions are rotary, and if each run computes all keys from cached
-        inputs.
+        This is the case if the cache stores the inputs of attention, and if positions are rotary.
+        Each key is then rotated by an angle that depends on its token's place in the cache.
         """
         return self.cache.recompute and self.decoder.rotary is not None
 

@@ -90,11 +90,11 @@ class Product:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The products that multiply rows by a linear layer's weights, or by some of their columns.
+    """The multiplication of activations by a linear layer's weights, as a list of products.
 
-    Each :class:`Product` multiplies by one part of the weights. The weights stay on the chip, or
-    each run loads them from external memory. A decoder's matrix also has the location of the
-    layer's requantization parameters.
+    Each :class:`Product` multiplies by one stored part of the weights. The weights stay on the
+    chip, or each run loads them from external memory. A decoder's matrix also has the location of
+    the layer's requantization parameters.
     """
 
     splits: list[list[Product]]

@@ -85,11 +85,11 @@ class Instructions(Rules):
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first accumulator row of the sums with the name ``name``.
+        """Return the first accumulator row that is reserved for the sums named ``name``.
 
-        The first call for a name reserves ``rows`` rows, and later calls return the same rows. Sums
-        of the MLP and of the output head may share rows with the other sums, because the other sums
-        are requantized before the MLP begins.
+        The first call with a name reserves ``rows`` rows. Later calls with this name return the
+        same row. Sums of the MLP and of the output head may overlap all other sums, because those
+        are requantized earlier.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
@@ -147,25 +147,23 @@ class Instructions(Rules):
         tiles: tuple[int, int] | None = None,
         split: int | None = None,
     ) -> None:
-        """Append instructions that multiply rows of activations by a linear layer's weights.
-
-        The layer's weights are a matrix [k, n]. Its k rows may be divided into ranges, which are
-        multiplied by separate instructions and have common sums.
+        """Append instructions that multiply activations by a linear layer's weights [k, n].
 
         - ``source`` is the view (address and stride) of the activations, by default the layer's
           input.
-        - ``rows`` (first, count) selects rows of the activations, by default all.
-        - ``tiles`` (first, count) selects tile columns of the weights (each as wide as the array),
-          by default all.
-        - ``split`` is the index of the only range of weight rows to multiply by. By default, the
-          method multiplies by all ranges.
-        - ``acc`` is the accumulator row at which the sums of activation row 0 and the first
-          selected tile column begin, by default that of the layer's sums.
+        - ``rows`` (first, count) is a range of activation rows, by default all.
+        - ``tiles`` (first, count) is a range of tile columns of the weights, by default all. A tile
+          column is as wide as the array.
+        - ``split`` is the index of a range of weight rows. The k weight rows may be divided into
+          ranges, whose products are added to the same sums. By default, the method multiplies by
+          all ranges.
+        - ``acc`` is the accumulator row for activation row 0 and the first selected tile column. By
+          default, it is the row reserved for the layer.
 
         A layer may have a low-rank correction: two thin matrices, whose product is added to the
-        weights. The call for the last range of weight rows also multiplies by these matrices. It
-        multiplies by the first thin matrix only if ``tiles`` begins at tile column 0. Calls for
-        later tile columns use the same result of the first thin matrix.
+        weights. The call with the last range of weight rows also appends the products with both
+        matrices. The product with the first one is needed once: the call from tile column 0 on
+        appends it.
         """
         matrix, low, rows = self.plan.matrices[op.target.name], op.low_rank, rows or self.whole
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))

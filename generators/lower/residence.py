@@ -1,4 +1,8 @@
-"""Memory locations of a decoder's data, and the registers in which the host passes addresses."""
+"""Locations of a model's data: weights, keys, values, requantization parameters and tables.
+
+The module also has the numbers of the registers that the host writes before each run. These
+registers contain addresses and counts, such as the number of cached tokens.
+"""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -169,10 +173,10 @@ class Kept:
 
     @property
     def count(self) -> Given:
-        """Number of cache slots to which the last token of a run attends, as a register operand.
+        """Instruction operand with the number of tokens to which a run's last token attends.
 
-        The host writes the number to a register before each run, and instructions use the
-        register's content.
+        The host writes this number to a register before each run, and the operand reads the
+        register.
         """
         return Given(of_text(self.register, self.text), self.capacity)
 
@@ -266,7 +270,7 @@ class Memory:
         )
 
     def take_slots(self, k: int, n: int) -> Slots:
-        """Allocate weight slots for the tiles of a matrix [k, n], and return them.
+        """Allocate weight slots for a matrix [k, n], one for each tile, and return them.
 
         A weight slot is storage in the array for one weight tile. The method does not check that
         the array has enough slots; :meth:`check_slots` does.
@@ -288,15 +292,15 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, early: bool = False) -> Words:
-        """Allocate parameter memory for requantization parameters, and return their :class:`Words`.
+        """Allocate words of the parameter memory for requantization parameters.
 
-        ``words`` are the parameters, an array [number of words, bytes of a word]. ``early`` must be
-        true if SOFTMAX or NORM requantizes sums from the accumulators with these parameters. If the
-        machine reserves the first ``pre_depth`` words of the memory for such early parameters, they
-        are placed there, and other parameters after them.
+        - ``words`` are the parameters, [number of words, bytes of a word].
+        - ``early`` must be true if SOFTMAX or NORM requantizes accumulator rows with these
+          parameters. A machine may reserve the first ``pre_depth`` words of the memory for early
+          parameters.
 
-        The method does not check that the parameter memory has enough words; :meth:`check_words`
-        does.
+        The result has the index of the first allocated word. The method does not check that the
+        memory has enough words; :meth:`check_words` does.
         """
         early &= self.config.pre_depth > 0
         others = self.early if early else self.words
@@ -305,7 +309,11 @@ class Memory:
         return Words(first, len(words))
 
     def check_words(self) -> None:
-        """Raise :class:`FitError` if more parameter words are allocated than the machine has."""
+        """Raise :class:`FitError` if the parameter memory is too small for the allocated words.
+
+        The error is also raised if the early parameters need more than ``pre_depth`` words
+        (:meth:`take_words`).
+        """
         early = sum(map(len, self.early))
         if early > self.config.pre_depth:
             raise FitError(

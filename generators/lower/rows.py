@@ -94,12 +94,14 @@ def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_wor
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
-    """Return the constants, as bytes, for the mean over the first ``rows`` rows of a sequence.
+    """Return constants with which the machine computes the mean of a sequence's first rows.
 
-    The constants are one word of requantization parameters, and a row of ``total`` weights. The
-    weights of the first ``rows`` rows are 1, and the other weights are 0. So the product of the
-    weights and the sequence's rows is the sum over the first rows. The requantization of this sum
-    also divides it by ``rows``.
+    - ``total`` is the number of rows of the longest sequence.
+    - ``rows`` is the number of rows in the mean.
+
+    The result has one word of requantization parameters, and then ``total`` weights of one byte.
+    The first ``rows`` weights are 1, and the others are 0. The product of weights and sequence is
+    the sum of the first rows. Its requantization divides this sum by ``rows``.
     """
     ones = np.arange(total) < rows
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])

@@ -1,4 +1,7 @@
-"""Rules that lower linear layers, norms and conversions, for encoders and decoders alike."""
+"""Instructions of linear layers, norms and conversions, for encoders and decoders alike.
+
+A conversion changes the scale or the width of numbers.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -334,10 +337,10 @@ class Rules(ABC):
         return [op.rescale.columns(*part) for part in self.column_parts(op)]
 
     def column_parts(self, op: Norm | Convert) -> list[Part]:
-        """Return the parts (first, count) into which an operation's columns are divided.
+        """Return the column ranges (first, count) of an operation that need separate instructions.
 
-        Source and target may be stored as several blocks of columns. Each part is inside one block
-        of the source and one block of the target.
+        The operation's source and target may be divided into blocks of columns, which are stored
+        separately. Each range is inside one block of the source and one block of the target.
         """
         source, target = self.blocks[op.source.buffer], self.blocks[op.target.buffer]
         return cut(op.target.columns, [*source.column_marks, *target.column_marks])

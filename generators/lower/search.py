@@ -89,12 +89,12 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> PlacedTrial:
-        """Return a program of an encoder's first :data:`SAMPLED` layers, with its predicted cycles.
+        """Return a program of the first :data:`SAMPLED` layers, with its predicted cycles.
 
-        ``plan`` has the choices that define the program. A program is a sequence of items (groups
-        of instructions). Each load is issued at most ``plan.ahead`` items before the item that uses
-        its data. If the buffers do not fit the scratchpad, smaller distances are tried. Raises
-        :class:`FitError` if the program does not fit with any of these distances.
+        ``plan`` has the compiler's choices for the program, such as its tiling. A program is a
+        sequence of items (groups of instructions). A load precedes the item that uses its data by
+        at most ``plan.ahead`` items. If the buffers then exceed the scratchpad, smaller numbers are
+        tried. Raises :class:`FitError` if the program fits with none of them.
         """
         try:
             lowered = self._lower(plan)

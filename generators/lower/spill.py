@@ -1,15 +1,13 @@
-"""Spilling: blocks of tensors are moved to external memory until their next use.
+"""Spilling: tensor blocks without room in the scratchpad are moved to external memory.
 
-Spilling is used if the buffers of a program do not all fit the scratchpad. Each buffer contains a
-block of a tensor. If an instruction reads a block that is not in the scratchpad, the block is
-loaded before the instruction. If there is no room for it, the block with the furthest next use is
-stored to external memory (Belady 1966).
+A block is a part of a tensor with a separate scratchpad buffer. If an instruction reads a block
+that is not in the scratchpad, the block is loaded first. If there is no room for it, the block with
+the furthest next use is removed (Belady 1966). A removed block is stored in external memory, unless
+a copy is already there.
 
-A block that has not changed since it was last stored is not stored again. A loop (:class:`Repeat`)
-is treated like one instruction.
-
-A section is a part of the program, such as a layer. At its end no block stays in the scratchpad. So
-sections with equal instructions stay equal, and can be iterations of a loop.
+A loop (:class:`Repeat`) is treated like one instruction. At the end of a section, such as a layer,
+all blocks leave the scratchpad. So sections with equal instructions stay equal, and can be
+iterations of a loop.
 """
 
 from collections import defaultdict
@@ -41,7 +39,11 @@ class _Touch:
 
 @dataclass(frozen=True)
 class Spilled:
-    """A program with added loads and stores of tensor blocks, since not all fit the scratchpad."""
+    """A program that moves blocks of tensors between the scratchpad and external memory.
+
+    A block is a part of a tensor with a separate scratchpad buffer. Blocks are moved because the
+    scratchpad has no room for all blocks at once.
+    """
 
     sections: list[Sequence[Node]]
     addresses: dict[str, int]

@@ -51,10 +51,10 @@ class Stage:
 
     @property
     def opening(self) -> Item:
-        """The first item of the program, for loads that must be issued before all other loads.
+        """The first item of the program, for loads that must precede all other loads.
 
-        An item is a group of instructions, and the loads that these instructions need. If the
-        program has no such first item yet, an empty one is inserted.
+        An item is a group of instructions with its loads. If the program has no such first item
+        yet, an empty one is inserted.
         """
         if not self.items or self.items[0].stream != OPENING:
             self.items.insert(0, Item(stream=OPENING))
@@ -84,14 +84,14 @@ class Stage:
     ) -> None:
         """Append a LOAD of ``piece`` to ``item``, a group of instructions with its loads.
 
-        ``piece`` is some rows in external memory. The rows are loaded into ``buffer``, from byte
-        ``place`` of the buffer on. In the buffer, rows are ``stride`` bytes apart, or contiguous if
-        ``stride`` is 0. If ``once`` is true, only the first run executes the load; otherwise every
-        run does.
-
-        Nested weights are stored as bit planes, and a run may read only the planes with the highest
-        bits. If the piece is a bit plane, ``plane`` is the number of planes with higher bits. Runs
-        that read at most ``plane`` planes omit the load. For all other pieces, ``plane`` is 0.
+        - ``piece`` is a range of rows in external memory.
+        - ``buffer`` is the name of the scratchpad buffer. The rows begin at byte ``place`` of the
+          buffer.
+        - ``stride`` is the row stride in the buffer (bytes). If it is 0, the rows are contiguous.
+        - ``once`` is true if only the first run executes the load. Otherwise every run executes it.
+        - ``plane`` is for nested weights, which are stored as bit planes, the highest bits first.
+          It is the number of planes above the loaded plane. Runs that read at most ``plane`` planes
+          omit the load. For all other data, it is 0.
         """
         self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -222,11 +222,17 @@ def least_size(config: Config) -> int:
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the size (bytes) of each of the buffers into which weights are streamed.
+    """Return the size (bytes) of each buffer into which weights are streamed.
 
-    ``occupied`` is the number of scratchpad bytes that other buffers use. The size is the smallest
-    of ``most`` bytes, 16 KiB, a quarter of a bank, and an eighth of the free scratchpad, rounded
-    down to whole scratchpad lines. However, it is never less than :func:`least_size`.
+    ``occupied`` is the number of scratchpad bytes that other buffers use. The result is the
+    smallest of these sizes, rounded down to whole scratchpad lines:
+
+    - ``most`` bytes
+    - 16 KiB
+    - a quarter of a scratchpad bank
+    - an eighth of the scratchpad bytes that are free
+
+    However, the result is at least :func:`least_size`.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

@@ -68,8 +68,10 @@ def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
 def text_program(trial: Trial[Plan], limit: int) -> Artefact:
     """Return a decoder's :class:`Artefact`, including the programs that set up the chip.
 
-    ``limit`` is the size of external memory (bytes). Raises :class:`FitError` if a setup
-    program has too many words.
+    ``trial`` has the programs that process tokens. Setup programs load the data that stay on the
+    chip, such as weights. If these data exceed ``limit`` (the bytes of external memory), several
+    setup programs load them part by part. Raises :class:`FitError` if a setup program exceeds the
+    program memory.
     """
     plan, program, scores = trial.source, trial.program, trial.source.scores
     image = plan.image.finish(plan.memory.name).tobytes()

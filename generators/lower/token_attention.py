@@ -135,20 +135,18 @@ class TokenAttention(Heads):
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
-        """Return functions that make the attention's instructions for one token, as three lists.
+        """Return functions that make the attention's instructions for one token, in three lists.
 
-        - The first list has one function, for the scores and their softmax.
+        - The first list has one function. It computes scores and their softmax.
         - The second list has one function for each range of key heads in :attr:`parts`. It
           multiplies probabilities by values.
         - The third list has one function for each of these ranges. It requantizes the sums of the
-          second list's products.
+          second list's products. It also appends products of the output projection, if their input
+          is complete.
 
-        The query heads that share a key head are rows of one product.
-
-        ``drain`` is a function that appends the requantization of the token's values to the
-        program. The function of the first list calls ``drain`` after the first product of scores.
-        ``drain`` may only be given if all products of scores precede the first softmax
-        (:attr:`ahead` is true).
+        ``drain`` is a function that appends the requantization of the token's values. It is called
+        after the first product of scores. It may only be given if :attr:`ahead` is true: all
+        products of scores then precede the first softmax.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []
@@ -244,12 +242,14 @@ class TokenAttention(Heads):
         return beside and whole and (alike or counts == {self.tiles * self.make.config.lane_groups})
 
     def of_chunk(self) -> tuple[Steps, ...]:
-        """Return two lists of functions that make the instructions for a chunk of a text's tokens.
+        """Return functions that make an attention's instructions for a chunk, in two lists.
 
-        For each head, a function of the first list computes the probabilities. A function of the
-        second list computes the context, the sum of values weighted by probabilities. If values are
-        in weight slots (array storage for one weight tile each), the method itself first appends
-        instructions to the program, which write the chunk's values into the slots.
+        A chunk is several successive tokens of a text. Each list has one function for each head.
+        The functions of the first list compute probabilities. Those of the second list compute
+        contexts, the sums of values weighted by probabilities.
+
+        Values may be kept in weight slots (array storage for weight tiles). In this case the method
+        first appends instructions that write the chunk's values there.
         """
         self.cached.append_values()
         return self.steps(range(self.model.heads))

@@ -20,9 +20,10 @@ Fits = Callable[[Op, Sequence[Rowwise]], bool]
 
 @dataclass(frozen=True)
 class Step:
-    """An operation of a model, and the rowwise operations (norms, conversions) that follow it.
+    """An operation of a model, with the rowwise operations that directly follow it.
 
-    A following operation processes each row of the result as soon as the row is complete.
+    A rowwise operation, such as a norm, computes each row of its result from one row of its source.
+    The instructions of all these operations are made together.
     """
 
     label: str

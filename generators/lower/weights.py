@@ -52,7 +52,7 @@ class Held:
         return int(self.columns.stop - self.columns.start)
 
     def tiles(self, config: Config) -> int:
-        """Return the number of tiles (of the array's size) that cover this range of weights."""
+        """Return the number of weight tiles, each as large as the array, that cover this range."""
         return -(-self.k // config.array.rows) * -(-self.n // config.array.cols)
 
 
