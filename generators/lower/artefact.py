@@ -35,18 +35,17 @@ class Artefact(Host):
     """Tiles of zeros that are left out of all weights."""
 
     def graph_at(self, bits: int) -> IntegerGraph:
-        """Return the integer graph in which nested weights have only their upper ``bits`` bits.
+        """Return the quantized model with only the upper ``bits`` bits of each nested weight.
 
-        Nested weights are stored as bit planes, so that a run can read 8, 4 or 2 bits of each
-        weight.
+        Nested weights are stored as bit planes. A run can read 8, 4 or 2 bits of each weight.
         """
         return coarser(self.graph, bits)
 
     @property
     def written(self) -> list[Written]:
-        """Parts of tensors that an encoder's program writes, as a list in execution order.
+        """The parts of tensors that an encoder's program writes, in execution order.
 
-        Each item is written by one vector instruction of the program ``encode``.
+        Each part is written by one instruction of the vector engine, in the program ``encode``.
         """
         return self.entries[ENCODE].written
 

@@ -1,8 +1,8 @@
-"""Assembly of a model's programs: addresses of buffers, program words and predicted cycles.
+"""Buffer addresses, program words and predicted cycles of a model's programs.
 
-An :class:`Assembly` has the instructions of all programs of a model. With scratchpad addresses for
-the buffers, it becomes a :class:`Trial`: program words and their predicted cycles. The compiler
-compares several trials and chooses the fastest.
+An :class:`Assembly` has the instructions of all programs. A :class:`Trial` also has scratchpad
+addresses of the buffers, program words and predicted cycles. The compiler makes several trials, and
+chooses the fastest.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,10 +53,10 @@ def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict
 
 
 def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
-    """Return a dictionary from program name to the registers that the host writes before each run.
+    """Return the registers that the host writes before it starts each program, by program name.
 
-    Programs that differ only in the number of bits that they read of each weight, such as ``step``
-    and ``step.4``, need the same registers. The result has one entry for them, such as ``step``.
+    Some programs read fewer bits of each weight, such as ``step.4`` (4 bits). They need the
+    registers of the program ``step``, and have no separate entry.
     """
     return {name.partition(".")[0]: routine.call for name, routine in programs.items()}
 
@@ -102,10 +102,10 @@ class Assembly(Generic[Source]):
         return made
 
     def program(self, addresses: Mapping[str, int]) -> Executable:
-        """Return the words of all programs with buffers at ``addresses``.
+        """Return the words of all programs, for buffers at the scratchpad addresses ``addresses``.
 
-        Raises :class:`FitError` if a loop cannot be encoded, or if the words exceed the program
-        memory.
+        Raises :class:`FitError` if the words exceed the program memory, or if the iterations of a
+        loop differ too much.
         """
         words, entries = list[int](), dict[str, Entry]()
         for name, routine in self.programs.items():
@@ -310,12 +310,16 @@ def check_programs(
 def place(
     memory: Memory, used: Mapping[str, Use], held: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, int], Mapping[str, int]]:
-    """Return the scratchpad addresses of all used buffers, and those of the fixed buffers.
+    """Return the scratchpad addresses of all buffers, and the fixed addresses among them.
 
-    Both results are dictionaries from buffer name to address. Fixed buffers (``held``) keep their
-    addresses, and the other buffers are placed in the remaining bytes. If the other buffers do not
-    fit there, all buffers get new addresses, and the second result is empty. Raises
-    :class:`FitError` if the buffers still do not fit.
+    Both results are dictionaries from buffer name to address.
+
+    - ``used`` has the time in which each buffer is used. Buffers may share bytes at different
+      times.
+    - ``held`` are fixed addresses of some buffers. If the other buffers do not fit beside them, all
+      buffers get new addresses, and the second result is empty.
+
+    Raises :class:`FitError` if the buffers do not fit the scratchpad.
     """
     addresses = allocate(used, memory.buffers, memory.config, held)
     if addresses is not None:

@@ -22,13 +22,13 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that store a source's keys and values for one layer of a decoder.
+    """Add instructions that compute and store a source text's keys and values for a decoder layer.
 
-    In an encoder-decoder, the encoder reads a source text, and a cross-attention in each decoder
-    layer attends to this text. ``key`` and ``value`` are the linear layers that compute the keys
-    and values for one of these attentions. The instructions compute keys and values, and store them
-    in a cache for later runs of the decoder. ``make`` collects the instructions of the encoder's
-    program.
+    In an encoder-decoder, each decoder layer attends to the source text. Later runs of the decoder
+    read the layer's keys and values of this text from a cache.
+
+    - ``make`` collects the instructions of the encoder's program.
+    - ``key`` and ``value`` are the linear layers that compute the keys and values.
     """
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):

@@ -96,10 +96,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Attended:
-    """Location of an attention's keys, or of its values, for all key heads.
+    """Location of one operand of attention, the keys or the values, for all heads.
 
-    The keys or values are rows in the scratchpad, or are in weight slots (each stores one weight
-    tile in the array).
+    If :attr:`slots` is empty, instructions read rows in the scratchpad. Otherwise they read weight
+    slots (storage in the array for one weight tile each).
     """
 
     name: str

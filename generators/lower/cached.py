@@ -69,10 +69,10 @@ class Cached:
         self.keep()
 
     def keep(self) -> None:
-        """Add instructions that copy the new tokens' keys and values to external memory.
+        """Add instructions that store the new tokens' keys and values in external memory.
 
-        Nothing is added if the KV cache is not in external memory. If the cache stores an
-        attention's input rows instead of keys and values, the new tokens' input rows are copied.
+        If the KV cache is not in external memory, nothing is added. If the cache stores the inputs
+        of attention instead of keys and values, the new tokens' inputs are stored.
         """
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))

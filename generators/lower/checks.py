@@ -91,9 +91,9 @@ def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> 
 def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
     """Raise :class:`InputError` if a run cannot process ``texts`` texts at once.
 
-    The number must be from 1 to :data:`MOST_TEXTS`. It must be 1 for an encoder-decoder. It must
-    also be 1 if ``cache.recompute`` is true: the cache then stores the inputs of attention, and
-    each run computes the keys and values of all tokens from them.
+    The number of texts must be from 1 to :data:`MOST_TEXTS`. An encoder-decoder processes only one
+    text. Only one text is also processed if ``cache.recompute`` is true: each run then computes all
+    keys and values from stored inputs of attention.
     """
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")

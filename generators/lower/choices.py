@@ -48,7 +48,10 @@ class Choices:
 
     @property
     def loops(self) -> bool:
-        """True if the program may have loops over layers, heads or parts of a product."""
+        """True if the program may have loops.
+
+        The iterations of a loop are layers, attention heads or parts of a product.
+        """
         return self.loop_layers or self.loop_heads or self.loop_parts
 
     @property

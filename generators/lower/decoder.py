@@ -30,7 +30,7 @@ STREAM = Ref("x")
 class Layers(Instructions):
     """Makes the instructions of a decoder's program: embeddings, layers and output head.
 
-    The program may also be that of the encoder in an encoder-decoder.
+    In an encoder-decoder, the class also makes the encoder's program, which has no output head.
     """
 
     _nodes: list[Node] = field(default_factory=list)
@@ -44,17 +44,17 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Add instructions that provide the cosines and sines for the positions of a run's tokens.
+        """Add instructions that bring the cosines and sines for a run's tokens to the scratchpad.
 
-        With rotary positions, layers rotate queries and keys by angles that depend on the token's
-        position. A table has a row of cosines and sines for each position.
+        They are those of a rotary embedding. A table has a row of them for each position.
 
-        - If the table is in external memory, the needed rows are loaded into the scratchpad.
-        - If the table is in the scratchpad, the needed rows are copied to a separate buffer.
-          However, copies are made only if a run has several texts, or if some layers do not rotate.
-          Otherwise nothing is added, and the layers read the table.
+        - If the table is in external memory, the needed rows are loaded.
+        - If the table is in the scratchpad, usually nothing is added, and layers read the table. If
+          a run has several texts, the needed rows are copied to a separate buffer. They are also
+          copied if some layers have no rotary embedding.
 
-        If some layers do not rotate, each layer that rotates gets a separate copy of the rows.
+        If some layers have no rotary embedding, each of the other layers gets a separate copy of
+        the rows.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:

@@ -1,8 +1,8 @@
-"""Programs of an encoder, and scratchpad addresses of the buffers that they use.
+"""Programs of an encoder, with scratchpad addresses of the tensors and weights that they use.
 
-There is a program for each entry point (a name such as ``encode`` by which the host starts it).
-Loads are moved ahead of the instructions that use them. If the scratchpad has no room for all
-tensors, some parts of tensors are stored to external memory until their next use.
+The host starts a program by a name such as ``encode``. Loads from external memory are moved ahead
+of the instructions that use the data. If the scratchpad has no room, parts of tensors are stored to
+external memory until their next use.
 """
 
 from collections.abc import Mapping, Sequence

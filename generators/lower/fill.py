@@ -1,8 +1,8 @@
 """Setup programs, which load weights and other data into the chip before the first token.
 
-The data are divided into parts if they exceed external memory, or if one program has no room for
-the instructions that load them. The host writes one part at a time to external memory, and runs the
-setup program that loads this part.
+The data may exceed external memory, or need more instructions than the program memory holds. Then
+they are divided into parts, each with a setup program. For each part, the host writes the data to
+external memory and runs the program.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,15 +35,15 @@ class _Part:
 def fills(
     drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
 ) -> list[Fill]:
-    """Return the shortest list of setup programs that together load an image into the chip.
+    """Return as few setup programs as possible, which together load an image into the chip.
 
-    Each :class:`Fill` of the list has a program, and the part of the image that the program loads.
-    A part has at most ``memory_bytes`` bytes, the size of the external memory that holds one part
-    at a time. The instructions of a program fit the program memory.
+    An image is the content of external memory. Each :class:`Fill` has a part of the image, and a
+    setup program that copies this part to memories on the chip.
 
-    ``drafts`` are the instructions that load the image, from its first byte to its last. None of
-    them may load more than ``memory_bytes`` bytes. ``assemble`` is a function that returns the
-    words of a list of instructions.
+    - ``drafts`` are the instructions that load the image, from its first byte to its last. Each may
+      load at most ``memory_bytes`` bytes.
+    - ``memory_bytes`` is the size of external memory, and so the largest size of a part.
+    - ``assemble`` is a function that returns the program words of a list of instructions.
     """
     parts = [_Part(0, 0)]
     for draft in drafts:

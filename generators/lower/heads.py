@@ -279,10 +279,11 @@ class Heads:
         return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
 
     def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
-        """Yield the instructions that copy keys or values to adjacent rows, for use in one product.
+        """Yield instructions that copy separate ranges of keys or values to adjacent rows.
 
-        Only the keys or values to which the query rows ``rows`` attend are copied, and only if they
-        are not adjacent already.
+        Query rows may attend to separate ranges of tokens, such as a window and some global tokens.
+        The copies become one operand of a product. ``attended`` has the location of the keys or
+        values, and ``rows`` are the query rows. Ranges that are already adjacent are not copied.
         """
         tensor, width, place = attended.tensor, attended.width, 0
         buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element

@@ -197,16 +197,18 @@ class Work:
         zero: int = 0,
         diagonal: tuple[int, int] = (0, 0),
     ) -> Draft:
-        """Return the SOFTMAX instruction for rows of scores.
+        """Return the SOFTMAX instruction, which computes probabilities from attention scores.
 
-        If ``flags`` contains ``drain``, the scores are sums in the accumulators, otherwise rows in
-        the scratchpad. In row r the instruction masks the columns before ``start[0] + r *
-        start[1]``, and the columns from ``limit + r * limit_step`` on. ``zero`` is the zero point
-        of the results.
-
-        If ``flags`` contains ``diagonal``, the instruction adds a value to the score of each token
-        with itself, as shaped attention does. ``diagonal`` is a pair: the column of this score in
-        the first row, and the value in units of 2**-24. The column increases by 1 from row to row.
+        - ``flags`` are names of instruction flags. With ``drain``, the scores are sums in
+          accumulator rows. Otherwise they are rows in the scratchpad.
+        - ``start`` and ``limit`` select the columns of row 0: from ``start[0]`` to ``limit`` - 1.
+          All other columns have probability 0.
+        - ``start[1]`` and ``limit_step`` are added to these bounds from row to row.
+        - ``zero`` is the zero point of the results.
+        - ``diagonal`` is used with the flag ``diagonal``, for shaped attention: a constant is added
+          to each token's score with itself. ``diagonal`` is (column, constant): the column of this
+          score in row 0, and the constant in units of 2**-24. The column increases by 1 from row to
+          row.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
@@ -215,10 +217,10 @@ class Work:
 
 
 def rowwise(op: Norm | Convert, work: Work) -> Draft:
-    """Return the instruction of a norm (NORM), or of a conversion to another scale or width (MAP).
+    """Return the instruction that computes the norm or conversion ``op`` for rows of INT16 numbers.
 
-    ``op`` is the norm or conversion, and ``work`` has the addresses and sizes. The rows at
-    ``work.source`` are INT16 numbers.
+    A conversion changes the scale or the width of numbers. For a norm, the instruction is NORM. For
+    a conversion, it is MAP. ``work`` has the addresses and sizes.
     """
     if isinstance(op, Norm):
         return work.norm(op)

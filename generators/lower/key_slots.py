@@ -79,12 +79,14 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for a row with tile columns of queries and of zeros.
+    """Return requantization parameters for rows that have zeros between the queries of heads.
 
-    A tile column is as wide as the array (``cols`` columns). ``rescale`` has the parameters of all
-    columns of queries. ``places`` are the indices of the tile columns of queries in the row; the
-    last one is also the row's last tile column. All other tile columns get the bias 0, so that
-    requantization writes zeros to them: their accumulators contain 0.
+    The zeros are whole tile columns: ranges of columns as wide as the array. Their accumulators
+    contain 0, and they get the bias 0, so that requantization writes zeros.
+
+    - ``rescale`` has the parameters of all columns of queries.
+    - ``places`` are the indices of the tile columns of queries in the row. The last one is also the
+      row's last tile column.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []
@@ -96,12 +98,14 @@ def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Divide tile columns into runs with equal distances; yield (first, count, distance) of each.
+    """Divide ``places`` into groups with equal distances, and yield the groups.
 
-    ``places`` are the indices of the tile columns, in ascending order. ``first`` is the position in
-    ``places`` of a run's first tile column, and ``count`` is the run's number of tile columns.
-    ``distance`` is the difference between successive indices in the run. If a run has a single tile
-    column, its distance is 1.
+    ``places`` are ascending indices of tile columns: ranges of columns as wide as the array. Each
+    group is (first, count, distance):
+
+    - ``first`` is the position of the group's first index in ``places``.
+    - ``count`` is the number of indices in the group.
+    - ``distance`` is the difference between successive indices, or 1 for a single index.
     """
     first = 0
     while first < len(places):

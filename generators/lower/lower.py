@@ -78,13 +78,15 @@ def lower(
     *,
     sample: bool = False,
 ) -> Lowered:
-    """Return a lowered encoder: its instructions, whose buffers have no addresses yet.
+    """Translate an encoder to instructions, which name scratchpad buffers without addresses.
 
-    ``model`` is for ``batch`` inputs at once (:func:`celosia.generators.lower.batch.batched`). If
-    ``sample`` is true, only the first layers are lowered. The other layers would have the same
-    instructions and loads as the last lowered layer, so all layers must be alike.
+    - ``model`` processes ``batch`` inputs in one run
+      (:func:`celosia.generators.lower.batch.batched`).
+    - ``choices`` are the compiler's settings, such as the size of a load.
+    - If ``sample`` is true, only the first layers are translated. The other layers must have the
+      same instructions and loads as the last translated layer.
 
-    Raises :class:`FitError` if the configuration does not support an operation.
+    Raises :class:`FitError` if the model does not fit the configuration.
     """
     check_encoder(model, config)
     blocks, place = blocks_of(model, choices.block_bytes, config), model.output.buffer

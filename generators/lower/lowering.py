@@ -72,19 +72,19 @@ class Lowering(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that a run processes in a range of a tensor's rows.
+        """Return the number of rows that an instruction processes, as an operand.
 
-        The range has ``count`` rows from row ``first`` on, and the tensor has ``total`` rows. If
-        all of these conditions are true, the result is an operand that reads the number from a
-        register. The host writes the register before each run.
+        The rows are ``count`` rows of a tensor, from row ``first`` on. The tensor has ``total``
+        rows. Usually the operand is the constant ``count``.
 
-        - The model accepts shorter inputs.
+        If a model accepts shorter inputs, a run may need fewer rows. Then the operand reads the
+        number from a register, which the host writes before each run. This requires all of these
+        conditions:
+
         - The tensor has one row for each token of the sequence.
-        - The range has all rows of the tensor, or the program has no loops over heads or parts of a
-          product.
-        - A register is free, or is already used for this range.
-
-        Otherwise the result is ``count``, also for inputs with fewer tokens.
+        - The program has no loops over heads or parts of a product, or the rows are all of the
+          tensor's.
+        - A register is free, or is already used for these rows.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:

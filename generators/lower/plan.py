@@ -146,16 +146,17 @@ class Plan:
         return cut(total, [start * step for start in starts])
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
-        """Add requantization parameters to the plan, and return the location of their words.
+        """Store requantization parameters as words, and return the location of the words.
 
-        The words are consecutive. The result has their number and the location of the first word:
-        its index in the parameter memory, or its external address if the plan streams parameter
-        words. If ``by_tile`` is true, as DRAIN requires, the parameters of each tile column begin a
-        new word. Otherwise the parameters of all columns follow each other without gaps.
+        A word has the parameters of several columns. Usually the words are in the parameter memory.
+        If each run loads parameters, the words are in external memory.
 
-        ``early`` is true for parameters with which SOFTMAX and NORM requantize sums from the
-        accumulators. If the machine reserves the first words of the parameter memory for such
-        parameters, they are placed there.
+        - ``rescales`` are the parameters of several ranges of columns. Each range begins a new
+          word.
+        - ``by_tile`` must be true for parameters of DRAIN. Then each tile column (columns as wide
+          as the array) begins a new word.
+        - ``early`` must be true if SOFTMAX or NORM requantizes sums with these parameters. The
+          machine may reserve the first words of the parameter memory for them.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.way.passing:
@@ -226,22 +227,26 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the scratchpad address of a layer's cosines and sines for one token of a run.
+        """Return the scratchpad address of one layer's cosines and sines for one token of a run.
 
-        With rotary positions, queries and keys are rotated by angles that depend on the token's
-        position. ``layer`` is the number of the layer, and ``row`` is the index of the token in the
-        run. The method is used if each layer has separate rows of cosines and sines.
+        The method is used if only some layers have rotary embeddings. Each layer then has separate
+        rows. ``layer`` is the number of the layer, and ``row`` is the index of the token in the
+        run.
         """
         rows = max(self.way.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Divide the tile columns of a key or value projection ``op`` into parts, [(first, end)].
+        """Divide the columns of a key or value projection into parts, which a run computes in turn.
 
-        A tile column is as wide as the array. The parts are used if the cache stores the inputs of
-        attention: each run computes the keys and values of all tokens, one part after another. The
-        sums of a part need at most half of the accumulators, unless the part is a single unit. A
-        unit is one tile column or, for rotated keys, the fewest tile columns with whole heads.
+        The method is for a cache that stores the inputs of attention. Each run computes the keys
+        and values of all cached tokens, so the accumulators may be too small for all columns. The
+        sums of a part need at most half of the accumulator rows, unless the part has the smallest
+        size.
+
+        ``op`` is the projection. Each part is (first, end), in tile columns: ranges of columns as
+        wide as the array. The smallest part is one tile column. If keys are rotated by a rotary
+        embedding, it is the fewest tile columns with whole heads.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -267,12 +272,14 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return a linear layer that computes the conversion ``op`` with an identity matrix as weights.
+    """Return the conversion ``op`` as a linear layer, with an identity matrix as its weights.
 
-    A conversion changes the scale or the width of numbers. The matrix is square. Its size is
-    ``head_dim`` (columns of a head), rounded up to whole tile columns, but at most the result's
-    columns. If the result has more columns, the caller multiplies each part of its columns by the
-    same matrix.
+    A conversion changes the scale or the width of numbers. Here the requantization after the
+    product does this.
+
+    The size of the square matrix is ``head_dim``, rounded up to a multiple of the array's width. It
+    is at most the number of the result's columns. If the result has more columns, the caller
+    multiplies each part of them by the same matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

@@ -56,20 +56,20 @@ def plan(
     sparse: bool,
     texts: int = 1,
 ) -> Plan:
-    """Return the plan of a decoder: the addresses of all its data in the memories.
+    """Return the memory addresses of a decoder's data, and the instructions that load kept data.
 
-    A run processes tokens of ``texts`` texts. ``way`` says if embeddings, requantization
-    parameters, keys and values stay on the chip. Weights and kept embeddings are loaded in pieces
-    of at most ``memory_bytes`` bytes. If ``sparse`` is true, weights that each run reads from
-    external memory may be sparse matrices; they are used only for products that become faster.
+    - ``way`` selects the data that stay on the chip between runs: embeddings, requantization
+      parameters, keys and values.
+    - ``memory_bytes`` limits the size (bytes) of one load of weights or embeddings.
+    - If ``sparse`` is true, weights that each run loads may be stored as sparse matrices. A matrix
+      is sparse only if its product is then faster.
 
-    If only the weights or only the embeddings stay on the chip, there are separate memory images
-    for setup and for runs. Raises :class:`InputError` if the data do not fit, or if the
-    configuration lacks a unit.
+    Raises :class:`InputError` if a memory is too small, or if the configuration lacks a unit.
     """
     check_decoder(decoder, config, cache, way.rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
     cuts = cuts_of(decoder, config, way, texts)
+    # If only weights or only embeddings stay, setup programs have a separate image.
     stage = Stage(memory, image if way.rows_stay == cuts.resident else ImageBuilder(config))
     planned = Plan(decoder, config, way, cuts, cache, memory, image, stage, sparse, texts)
     occupied = _stream_buffers(planned)

@@ -23,9 +23,9 @@ from celosia.generators.program.layout import aligned, aligned_rows
 
 @dataclass(frozen=True)
 class Product:
-    """The product of rows of activations and a part of a layer's weights.
+    """Multiplication of activations by one stored part of a layer's weights.
 
-    The class has the address of these weights, and the flags of the multiplying instruction.
+    The class has the address of the weights, and the flags of the multiplying instruction.
     """
 
     op: Linear
@@ -131,11 +131,11 @@ class Matrix:
         return [product for begin, end in ranges for product in held[begin:end]]
 
     def columns(self, op: Linear, cols: int) -> int:
-        """Return the number of columns in a row of the requantized result of the layer ``op``.
+        """Return the number of columns in a requantized row of the layer ``op``.
 
-        The row may be longer than the layer's output. If a weight tile stores the keys of several
-        attention heads, zeros precede each head's queries in the row, and are multiplied by the
-        other heads' keys. The number includes the columns of zeros.
+        Usually this is the number of the layer's output columns. If a weight tile stores the keys
+        of several heads, requantization may also write zeros between the heads' queries
+        (:func:`query_starts`). The number includes these zeros.
         """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 

@@ -121,9 +121,8 @@ class Instructions(Rules):
     def take(self) -> list[Node]:
         """Return the instructions that were appended since the previous call of this method.
 
-        Instructions that are appended later load their requantization parameters again, from word 0
-        of the parameter memory on. They do not use parameters that the returned instructions have
-        loaded.
+        Later instructions do not use requantization parameters that the returned instructions have
+        loaded. They load the parameters again.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
@@ -189,21 +188,21 @@ class Instructions(Rules):
         factor: int = 0,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Append the DRAIN, the instruction that requantizes a layer's sums and writes the result.
+        """Append the instruction that requantizes a layer's sums and writes the result (DRAIN).
 
-        - ``rows`` and ``tiles`` (first, count) are the rows and the tile columns (each as wide as
-          the array), by default all.
-        - ``acc`` is the first accumulator row, by default that of the layer's sums.
-        - ``target`` is the view (address and stride) of the result, by default the buffer of the
-          result's tensor.
-        - ``behind`` are the operations that follow the layer. If the first is a gate or a rotation
-          (rotary embedding), the DRAIN also computes it.
-        - ``flags`` are further flags of the instruction.
-        - ``table`` is the instruction's operand ``table``. If the layer has an activation table, or
-          if a gate or rotation follows, the method sets this operand, and ``table`` has no effect.
-        - ``factor`` is used after a deferred norm. This norm does not scale its rows, but stores a
-          factor for each row, by which the DRAIN multiplies. ``factor`` is the number of the factor
-          for row 0.
+        - ``target`` is the address and row stride of the result, by default those of the result's
+          buffer.
+        - ``flags`` are names of further instruction flags.
+        - ``rows`` (first, count) selects rows of the sums, by default all.
+        - ``tiles`` (first, count) selects tile columns: ranges of columns as wide as the array. The
+          default is all.
+        - ``acc`` is the accumulator row for row 0 and the first selected tile column. The default
+          is the row that is reserved for the layer's sums.
+        - ``table`` is the index of the first column, if ``flags`` contains ``argmax``.
+        - ``factor`` is used after a deferred norm. This norm stores a scale factor for each row, by
+          which the DRAIN multiplies. ``factor`` is the number of the stored factor for row 0.
+        - ``behind`` are the operations after the layer. If the first is a rotary embedding or a
+          gate (elementwise product), the DRAIN also computes it.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -304,16 +303,15 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
-        """Append a layer's products with those columns of its input that are already computed.
+        """Append a layer's products with the columns of its input that are already computed.
 
-        ``tensor`` is the input of a layer whose result is added to the residual stream. The first
-        ``columns`` columns of the tensor are already computed. ``rows`` (first, count) selects rows
-        of the tensor, by default all.
+        The weights may be divided into ranges of rows, each with a separate product. A product
+        reads the input columns with the same indices as its weight rows. If these columns are
+        computed, the method appends the product, unless an earlier call has appended it.
 
-        The rows of the layer's weights may be divided into ranges. Each range is multiplied by the
-        input columns with the same indices as its weight rows. The method appends the product with
-        each range whose input columns are all computed, unless an earlier call has appended this
-        product.
+        - ``tensor`` is the input of a layer whose result is added to the residual stream.
+        - ``columns`` is the number of input columns that are already computed, from column 0 on.
+        - ``rows`` (first, count) selects rows of the input, by default all.
         """
         rows = rows or self.whole
         op = self._takers[tensor.name]
@@ -325,14 +323,15 @@ class Instructions(Rules):
             self._ready[name, rows] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Append the instructions of a layer whose result is added to the residual stream.
+        """Append the instructions of a linear layer, whose result is added to the residual stream.
 
-        ``behind`` are the operations that follow the layer: the norm of the next layer's input, or
-        several norms and conversions. The method appends instructions in this order:
+        ``behind`` are the operations after the layer: a norm, or several norms and conversions to
+        other scales. The instructions do the following in this order:
 
-        - the layer's products that :meth:`multiply_ready` has not appended yet;
-        - the DRAIN that requantizes the sums, and adds them to the rows of the residual stream;
-        - the instructions of the operations ``behind``.
+        - multiply by the layer's weights, except for products that :meth:`multiply_ready` has
+          appended;
+        - requantize the sums (DRAIN), and add the result to the residual stream;
+        - compute the operations ``behind``.
         """
         step, *others = behind
         for rows in self.apart:

@@ -119,13 +119,19 @@ class Cache:
             )
 
     def place(self, position: int) -> int:
-        """Return the cache slot of the token at a position in the text."""
+        """Return the index of the cache slot that stores a token's keys and values.
+
+        ``position`` is the index of the token in the text.
+        """
         if position < self.capacity:
             return position
         return self.sinks + (position - self.sinks) % (self.capacity - self.sinks)
 
     def count(self, position: int) -> int:
-        """Return the number of tokens that the token at a position attends to, including itself."""
+        """Return the number of tokens to which a token attends, including itself.
+
+        ``position`` is the index of the token in the text.
+        """
         return min(position + 1, self.capacity)
 
 
@@ -145,7 +151,10 @@ class Slots:
 
 @dataclass(frozen=True)
 class Kept:
-    """Weight slots or addresses of one text's keys and values, for one attention."""
+    """Location of the keys and values that an attention reads for one text.
+
+    The location is in the array (as weight tiles), in the scratchpad or in external memory.
+    """
 
     name: str
     """Suffix of the buffers' names, for keys and values in the scratchpad."""
@@ -207,7 +216,11 @@ class Kept:
 
 @dataclass(frozen=True)
 class Words:
-    """Requantization parameter words of a layer, in the parameter memory or in external memory."""
+    """Location of an operation's requantization parameters, which are stored as words.
+
+    If :attr:`stride` is 0, the words are in the parameter memory. Otherwise they are in external
+    memory, and each run loads them.
+    """
 
     first: int
     """The first one's place, or its external address (bytes)."""
@@ -256,9 +269,10 @@ class Memory:
             raise self.no_room(sum(self.buffers.values()))
 
     def no_room(self, needed: int) -> FitError:
-        """Return the :class:`FitError` for buffers that do not fit the scratchpad's banks.
+        """Return the error for buffers that do not fit the scratchpad.
 
-        ``needed`` is the number of bytes that the buffers need at the same time.
+        The error proposes a larger scratchpad. ``needed`` is the number of bytes in buffers that
+        are used at the same time.
         """
         largest, config = max(self.buffers.values()), self.config
         return FitError(
@@ -280,7 +294,10 @@ class Memory:
         return slots
 
     def check_slots(self) -> None:
-        """Raise :class:`FitError` if more weight slots are allocated than the machine has."""
+        """Raise :class:`FitError` if the array has too few weight slots for the model.
+
+        A weight slot is storage in the array for one weight tile.
+        """
         if self.slots > self.config.array.weight_depth:
             raise FitError(
                 f"Model {self.name} needs {self.slots} weight slots of {self.config.array.rows} x "

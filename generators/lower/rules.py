@@ -42,10 +42,10 @@ Chunks = list[tuple[int, list[Node]]]
 
 
 class Rules(ABC):
-    """Makes the instructions of linear layers and rowwise operations.
+    """Makes the instructions of linear layers, norms and conversions to other scales.
 
-    A subclass decides the order of instructions, the addresses of parameters, and the number of
-    rows that a run processes.
+    There are subclasses for encoders and for decoders. A subclass decides the order of
+    instructions, the addresses of parameters, and the number of rows that a run processes.
     """
 
     planes: int = len(PLANES)
@@ -141,8 +141,8 @@ class Rules(ABC):
         """Allocate ``rows`` accumulator rows for the sums of a product, and return the first row.
 
         If too few rows are left, allocation begins at row 0 again. The new sums then replace those
-        of earlier products. The argument ``name`` is for subclasses: a subclass may reserve rows
-        for the sums with this name.
+        of earlier products. This method does not use ``name``. A subclass may reserve rows for the
+        sums with this name.
         """
         return self.accumulators.take(rows)
 
@@ -175,10 +175,11 @@ class Rules(ABC):
         return places
 
     def bring(self, place: Ref, count: int, first: int) -> Draft:
-        """Return the instruction that copies words from the scratchpad to the parameter memory.
+        """Return the instruction that copies requantization parameters to the parameter memory.
 
-        It copies ``count`` words from scratchpad address ``place`` to the parameter words from
-        ``first`` on. Raises :class:`FitError` if the parameter memory has too few words.
+        The parameters are ``count`` words in the scratchpad, from address ``place`` on. ``first``
+        is the index of the first copied word in the parameter memory. Raises :class:`FitError` if
+        the parameter memory has too few words.
         """
         self.memory.check_at_once(first + count)
         return parameters(place, count, first)
@@ -238,26 +239,28 @@ class Rules(ABC):
         beside: View | None = None,
         factor: int = 0,
     ) -> list[Draft]:
-        """Return the DRAIN instructions that requantize the sums of a linear layer's products.
+        """Return instructions that requantize a linear layer's sums and write the result (DRAIN).
 
-        If the layer has an activation or a residual, the instructions also apply the activation and
-        add the residual. If the buffer of the result is divided into blocks of rows, each block has
-        one instruction.
+        The instructions also compute the layer's activation, and add its residual. If the result's
+        buffer is divided into blocks of rows, and ``target`` is not given, each block has one
+        instruction.
 
-        - ``sums`` is the view (address and stride) of the sums in the accumulators.
+        - ``sums`` is the address and stride of the selected sums in the accumulators.
         - ``rows`` and ``columns`` (first, count) select the part of the result that is computed.
-        - ``params`` is the first word of the requantization parameters in the parameter memory.
-        - ``flags`` are further flags of the instructions.
-        - ``target`` is the view to which the part is written, by default the result's buffer.
-        - ``behind`` are the operations that follow the layer. If the first is a rotation (rotary
-          embedding) or a gate (elementwise product), the DRAIN also computes it.
-        - ``beside`` is the view of the rotation's cosines and sines, or of the rows by which a gate
-          multiplies.
-        - ``table`` is the instruction's operand ``table``: the table slot of an activation, the
-          number of a head's columns for a rotation, or the zero point of a gate's rows.
-        - ``factor`` is used after a deferred norm. This norm does not scale its rows, but stores a
-          factor for each row, by which the DRAIN multiplies. ``factor`` is the number of the factor
-          for row 0. A DRAIN whose first row is not 0 uses the factors from that row's number on.
+        - ``params`` is the index of the first requantization parameter word in the parameter
+          memory.
+        - ``flags`` are names of further instruction flags.
+        - ``target`` is the address and row stride to which the part is written. The default is its
+          place in the result's buffer.
+        - ``behind`` are the operations after the layer. If the first is a rotary embedding or a
+          gate (elementwise product), the DRAIN also computes it.
+        - ``beside`` is the address and stride of this operation's second input: the cosines and
+          sines, or the rows by which the gate multiplies.
+        - ``table`` is the table slot of an activation. For a rotary embedding, it is the number of
+          a head's columns. For a gate, it is the zero point of the rows ``beside``.
+        - ``factor`` is used after a deferred norm. This norm stores a scale factor for each row, by
+          which the DRAIN multiplies. ``factor`` is the number of the stored factor for row 0. An
+          instruction that begins at another row uses the factors from that row's number on.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -308,15 +311,16 @@ class Rules(ABC):
         return chunks
 
     def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield DRAIN instructions, each followed by norms and conversions of the written rows.
+        """Yield instructions that requantize sums, each followed by the norms of the written rows.
 
-        Each DRAIN in ``drains`` writes some rows of a tensor. ``chunks`` has one pair (end,
-        instructions) for each chunk of these rows, in ascending order. The instructions are the
-        norms and conversions of the chunk, and ``end`` is the index of the row after the chunk.
+        - ``drains`` are the requantizing instructions (DRAIN). Each writes some rows of a tensor.
+        - ``chunks`` has a pair (end, instructions) for each chunk of these rows, in ascending
+          order. ``end`` is the index of the row after the chunk. The instructions compute norms and
+          conversions of the chunk.
 
-        After each DRAIN, the method yields the instructions of all chunks whose last row is now
-        written, and removes these chunks from ``chunks``. A DRAIN and the norm directly after it
-        become one instruction if the machine supports this.
+        The instructions of a chunk follow the DRAIN that writes its last row, and are removed from
+        ``chunks``. If the machine supports it, a DRAIN and the norm directly after it become one
+        instruction.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written

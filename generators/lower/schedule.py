@@ -137,24 +137,23 @@ def _is_far(refusal: FitError, config: Config) -> bool:
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], ...]:
-    """Return the plans with which the search for an encoder's program begins, in four lists.
+    """Return the compiler settings with which the search for an encoder's program begins.
 
-    A plan (:class:`Choices`) defines the loops of a program and the sizes of its loads and blocks.
-    A block is a part of a tensor with a separate buffer. A product is computed in parts, each with
-    weights that fit a scratchpad buffer.
-
-    Each list contains series, and a series is a list of plans. The plans of a series differ only in
-    the sizes of loads and blocks, and in the rule for omitting tiles of zeros. The four lists are:
+    Settings (:class:`Choices`) include the program's loops, and the sizes of loads and blocks. A
+    block is a part of a tensor with a separate buffer. The result has four lists:
 
     - List 0: all tensors stay in the scratchpad.
-    - List 1: all tensors stay in the scratchpad, and the parts of a product are iterations of a
-      loop. Loads of weights have one buffer instead of two, so they wait for the product of the
-      previous part.
-    - List 2: if a product reads the model's input, each of its parts loads the input again. The
-      list is empty if the input is not stored as several blocks of columns.
+    - List 1: all tensors stay in the scratchpad. A product is computed in parts, as iterations of a
+      loop. The weights of a part are loaded after the product of the previous part, so one buffer
+      is enough.
+    - List 2: the model's input and large tensors between products may be in external memory. A
+      product is computed in parts, and each part loads the blocks that it reads. The list is empty
+      if the input is not divided into blocks of columns.
     - List 3: blocks are moved to external memory if the scratchpad has no room.
 
-    If ``sparse`` is true, weights may be stored as sparse matrices.
+    Each list is divided into series. A series has settings with the same loops, different sizes,
+    and different omitted tiles of zero weights. If ``sparse`` is true, weights may be stored as
+    sparse matrices.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse

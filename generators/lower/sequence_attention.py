@@ -1,4 +1,7 @@
-"""Lowering of attention over whole sequences: head by head, in chunks of rows."""
+"""Instructions of an encoder's attention, for all tokens of a sequence in one run.
+
+The queries of each head are divided into chunks of rows, so that their scores fit the memories.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -114,15 +117,14 @@ class SequenceAttention(Heads):
         return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
 
     def loops(self) -> list[Node]:
-        """Return the instructions of all heads, as loops over the heads.
+        """Return the instructions of all attention heads, as loops over the heads.
 
-        Queries, keys, values and results may be stored in several blocks, each with the columns of
-        some heads. The heads are divided into ranges at the borders of these blocks, and each range
-        has a separate loop.
+        Tensors may be divided into blocks: column ranges of whole heads, each with a separate
+        buffer. Heads between two borders of blocks are iterations of one loop.
 
-        Usually an iteration of the loop computes one head. However, groups of query heads may share
-        a key head. If the number of heads in the range is a multiple of a group's size, an
-        iteration computes one group, with an inner loop over the heads of the group.
+        Usually an iteration computes one head. If several query heads share a key head, an
+        iteration computes these query heads, in an inner loop. This requires that the number of
+        heads in the loop is a multiple of the number per key head.
         """
         op, heads, head_dim = self.op, len(self.op.heads), self.op.head_dim
         marks = {

@@ -100,10 +100,10 @@ class Stage:
         item.loads.append(replace(loading, plane=plane))
 
     def begin_item(self, stream: str = "") -> Item:
-        """Append an empty item to the program, and return the item.
+        """Append an empty group of instructions (an item) to the program, and return the item.
 
-        An item is a group of instructions, and the loads that these instructions need. If items
-        have the same name ``stream``, their loads use the same buffers in turn.
+        An item also has the loads of the data that its instructions need. The loads of items with
+        the same name ``stream`` use the same buffers in turn.
         """
         self.items.append(Item(stream=stream))
         return self.items[-1]

@@ -153,10 +153,10 @@ def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | N
 
 
 def tiles_used(used: Mask, rows: int, cols: int) -> Mask:
-    """Return a mask of a matrix's tiles, [rows of tiles, columns of tiles].
+    """Return a mask of the tiles that contain a used weight, [rows of tiles, columns of tiles].
 
-    A tile has ``rows`` rows and ``cols`` columns. Its entry is True if ``used`` [k, n] is True for
-    any element of the tile.
+    ``used`` [k, n] is True for each used weight of a matrix. A tile has ``rows`` rows and ``cols``
+    columns; the last tiles may have fewer.
     """
     (k, n) = used.shape
     by_rows = np.logical_or.reduceat(used, np.arange(0, k, rows), axis=0)
