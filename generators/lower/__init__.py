@@ -1,1 +1,1 @@
-"""Compiler from a quantized model to instructions: tiling, scratchpad buffers and schedules."""
+"""Compiler from quantized models to instructions: tiling, scratchpad buffers and schedules."""

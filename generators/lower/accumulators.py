@@ -73,9 +73,9 @@ class Accumulators:
         return even(m, min(m, self.depth // 2))
 
     def tiles(self, height: int) -> int:
-        """Return the number of tile columns whose sums fit in half of the accumulator rows.
+        """Return the largest number of tile columns whose sums fit half of the accumulator rows.
 
-        A tile column is a range of columns as wide as the array. The sums of a tile column need
-        ``height`` accumulator rows. The result is at least 1.
+        A tile column is a range of columns as wide as the array, and its sums need ``height``
+        accumulator rows. The result is at least 1.
         """
         return max(1, self.depth // 2 // height)

@@ -32,7 +32,10 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Routine:
-    """Instructions of a program, and the registers that the host writes before each run."""
+    """A program's instructions, and the registers that the host writes before each run.
+
+    A run is one execution of the program. ``call`` has a formula for each register's value.
+    """
 
     nodes: Sequence[Node]
     call: Call = field(default_factory=dict)

@@ -42,18 +42,17 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
     """Add the instructions of the attention ``op`` to a decoder's program.
 
-    A run of the program processes one or more texts, and ``make`` collects its instructions. For
-    every text, the instructions compute queries, keys and values from normalized rows, then
-    probabilities, and then contexts (sums of values weighted by probabilities). The output
-    projection is not included.
+    The instructions compute queries, keys and values from normalized rows, then probabilities, then
+    contexts (sums of values weighted by probabilities). The output projection is not included.
+    A run of the program processes one or more texts.
 
-    A cache stores the keys and values of earlier tokens. If it stores the normalized rows of these
-    tokens instead, the instructions compute the keys and values of all tokens again.
+    - ``make``: collects the instructions.
+    - ``waiting``: pairs of a linear layer, and the list of rowwise operations after it (such as
+      rotations). The layers compute queries, keys and values. In a cross-attention, there are only
+      queries, because an earlier run has computed the source text's keys and values.
 
-    ``waiting`` has a pair for each projection to queries, keys or values whose instructions are
-    added here: the linear layer, and the list of rowwise operations after it, such as rotations. In
-    a cross-attention, only the queries are projected, because an earlier run has computed the keys
-    and values of the source text.
+    A cache stores the keys and values of earlier tokens. If it stores their normalized rows
+    instead, the instructions compute the keys and values of all tokens again.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

@@ -39,9 +39,10 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
 
 @dataclass(frozen=True)
 class Rows:
-    """Query rows of one product: rows of one head, or one row of each of several heads.
+    """Query rows of one product.
 
-    If the rows are of several heads, these heads share their keys.
+    Usually the rows belong to one head. If several heads share their keys, the product may instead
+    have one row of each of these heads.
     """
 
     head: int
@@ -59,7 +60,7 @@ class Rows:
 
     @property
     def part(self) -> Part:
-        """The range of query rows, as a pair (first row, number of rows)."""
+        """Range of query rows: (first row, number of rows)."""
         return self.first, self.count
 
     @property

@@ -1,4 +1,4 @@
-"""Conversion of a quantized model to one that computes several inputs in one run."""
+"""Conversion of a quantized model, so that one run computes several inputs."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,13 +12,18 @@ from celosia.generators.graph.tensors import Tensor
 
 
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
-    """Return a model that computes ``count`` inputs in one run, with a single load of each weight.
+    """Return a model that computes ``count`` inputs in one run.
 
-    Each tensor has the rows of all inputs, one input below the other. If one input has ``rows``
-    rows, row ``i * rows + j`` of the tensor is row j of input i.
+    Every weight that a run loads is then used for all inputs. Each tensor has the rows of all
+    inputs, one input below the other. If one input has ``rows`` rows, row ``i * rows + j`` of the
+    tensor is row j of input i.
 
-    Raises :class:`InputError` if ``count`` is not positive. If inputs may differ in length, or if
-    an operation processes a single row of an input (such as a class token), ``count`` must be 1.
+    Raises :class:`InputError` in these cases:
+
+    - ``count`` is not positive.
+    - ``count`` is more than 1, and inputs may differ in length.
+    - ``count`` is more than 1, and an operation processes a single row of an input, such as a class
+      token.
     """
     description = model.description
     if count < 1:

@@ -127,9 +127,9 @@ class Blocks:
     def place(self, row: int, column: int) -> Ref:
         """Return the scratchpad location of one element of the tensor.
 
-        ``row`` and ``column`` are the element's indices in the whole tensor. Each block of the
-        tensor is stored in a buffer. The result has the name of the buffer that stores the element,
-        and the element's byte offset in this buffer.
+        The tensor is divided into blocks, and each block is stored in a buffer. The location is the
+        buffer's name, and the element's byte offset in the buffer. ``row`` and ``column`` are the
+        element's indices in the whole tensor.
         """
         block_row, inside_row = divmod(row, self.row_step)
         block_column, inside_column = divmod(column, self.column_step)

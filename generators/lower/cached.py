@@ -56,10 +56,10 @@ class Cached:
             self.stage.add(load(Ref(name), addr, self.kept.count, stride))
 
     def remember(self) -> None:
-        """Add instructions that store an attention's input row of each new token in the cache.
+        """Add instructions that store the new tokens' input rows in the cache.
 
-        A token's keys and values are computed from its input row. The method is for a cache that
-        stores only input rows: each run computes the keys and values of all tokens from these rows.
+        The method is for an attention whose cache stores its input rows instead of keys and values.
+        Each run computes the keys and values of all tokens from these rows.
         """
         (word,) = self.make.params((self.plan.words[INPUTS], 0, 0))
         dim, inputs = self.model.dim, View(Ref("h"), self.model.dim)
@@ -78,12 +78,11 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Add loads of the last layer's new keys and values after a loop over layers.
+        """Add loads of the last layer's new keys and values, after a loop over layers.
 
-        No instruction reads the loaded data. In the loop, the loads for a layer wait for
-        instructions of the previous layer, by dependency tokens (signals between engines). The
-        loads of this method wait in the same way for instructions of the last layer. So the last
-        iteration of the loop has the same tokens as all others, as a loop requires.
+        No instruction reads the loaded data. Engines synchronize by signals, and all iterations of
+        a loop must have the same signals. In the loop, a layer's loads wait for instructions of the
+        previous layer. After the loop, these loads wait in the same way for the last layer.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -96,18 +95,17 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the scratchpad view to which a run writes its tokens' keys, values or input rows.
+        """Return the scratchpad view to which a run writes the attention data of its tokens.
 
         A view is an address and a row stride (bytes). ``name`` selects the data: ``keys``,
-        ``values`` or ``inputs`` (the input rows from which keys and values are computed). The first
-        of these cases that applies is used:
+        ``values`` or ``inputs``. The inputs are rows that a cache can store instead of keys and
+        values.
 
-        - Keys and values are written to a separate buffer if they are copied to weight slots later,
-          or if each run computes them from stored input rows.
-        - Keys and values of an encoder-decoder's source text are written to the attention's cache,
-          from its first row on.
-        - In all other cases, the data are written to the cache, from the row of the run's first
-          token on.
+        - Keys and values are written to a temporary buffer in two cases. Either they are then
+          copied to weight slots (array storage for one weight tile each), or each run computes them
+          from stored inputs.
+        - All other data are written to the cache, from the row of the run's first token on. For an
+          encoder-decoder's source text, this is the first row of the cache.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])

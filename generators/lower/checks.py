@@ -188,14 +188,15 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
 def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
     """Raise :class:`FitError` if ``row_factors`` does not suit a model's norms and softmaxes.
 
-    A deferred norm or softmax stores a factor for each row (such as 1 / sum). The requantization of
-    the next product multiplies the row by this factor. The configuration field ``row_factors`` is
-    the number of factors that the machine can store. If it is not 0, all norms and softmaxes must
-    be deferred.
+    A deferred norm or softmax stores a factor for each row (such as 1 / sum). The next product's
+    requantization multiplies the row by this factor. The configuration field ``row_factors`` is the
+    number of factors that the machine can store.
 
-    A run of a decoder processes one token of each of ``texts`` texts. For each token, a norm has
-    one row, and a softmax has one row for each head. So a decoder with deferred operations needs
-    ``texts * (1 + heads)`` factors.
+    - If ``row_factors`` is not 0, all norms and softmaxes must be deferred.
+    - If a norm or softmax is deferred, ``row_factors`` must be at least ``texts * (1 + heads)``.
+
+    A decoder's run processes one token of each of ``texts`` texts. For each token, a norm has one
+    row, and a softmax has one row for each head. For an encoder, ``texts`` is 0.
     """
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]

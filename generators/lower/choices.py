@@ -56,10 +56,10 @@ class Choices:
 
     @property
     def coded(self) -> bool:
-        """True if weights may be stored as sparse matrices for the zero-skip unit.
+        """True if the compiler may store weights as sparse matrices.
 
-        If true, the compiler stores a matrix in sparse form only if this makes its product faster.
-        If false, it stores all matrices in dense form.
+        The zero-skip unit multiplies by a sparse matrix without its zeros. A matrix is stored in
+        sparse form only if its product then takes fewer cycles.
         """
         return self.compact > 0 and self.sparse and not self.loop_layers
 

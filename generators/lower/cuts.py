@@ -100,11 +100,17 @@ class Cuts:
 
 
 def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
-    """Return the division of a decoder's operations into parts that are computed one after another.
+    """Return the parts into which a decoder's operations are divided.
 
-    A run processes one token of each of ``texts`` texts. The division depends on this number, and
-    on the sizes of the decoder and of the machine. It also depends on ``way``: the number of prompt
-    tokens in a run, and whether embeddings and requantization parameters stay on the chip.
+    The parts of an operation are computed one after another. The division depends on the decoder,
+    the machine and these arguments:
+
+    - ``texts``: number of texts. If there are several, a run processes one token of each.
+    - ``way.rows``: largest number of prompt tokens in a run.
+    - ``way.key_heads``: number of key heads that share a weight slot (array storage for one weight
+      tile).
+    - ``way.passing``: true if each run loads keys, values and requantization parameters from
+      external memory.
     """
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

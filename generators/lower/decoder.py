@@ -1,6 +1,7 @@
-"""Instructions of a decoder's run, for one token or for a chunk of a prompt.
+"""Instructions of a decoder's embeddings, layers and output head.
 
-Each token is a row of every tensor. A program is compiled for a fixed largest number of tokens.
+Each tensor has one row for each token of a run. A run processes the tokens of a prompt chunk, or
+the next token of each text. A program is compiled for a fixed largest number of tokens.
 """
 
 from collections.abc import Sequence

@@ -42,12 +42,13 @@ class Stage(IntEnum):
 class FitError(InputError):
     """A model does not fit a memory or a unit of the configuration.
 
-    - ``remedies`` are alternative changes of the configuration. Each is a dictionary from field
-      names to the smallest values that may suffice.
-    - ``excess`` is the size of the memory that the model needs, not only the missing size. The unit
-      is bytes for the scratchpad and external memory, words for the program memory, and slots for
-      weight slots (array storage for one weight tile each). In all other cases ``excess`` is 0.
-    - ``hopeless`` is true if smaller or later loads cannot help: the tensors alone exceed the
+    - ``remedies``: alternative changes of the configuration. Each is a dictionary from field names
+      to the smallest values that may suffice.
+    - ``stage``: the reason.
+    - ``excess``: size that the model needs of a memory. It is in bytes for the scratchpad and
+      external memory, and in words for the program memory. For the weight slots (array storage for
+      one weight tile each), it is their number. In all other cases it is 0.
+    - ``hopeless``: true if smaller or later loads cannot help. Either the tensors alone exceed the
       scratchpad, or the program is too long.
     """
 

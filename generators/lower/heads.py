@@ -109,10 +109,11 @@ class Heads:
                         each()
 
     def scores(self, rows: Rows, sums: View, columns: Part) -> Iterator[Draft]:
-        """Yield the instructions that multiply queries by keys, for some columns of the scores.
+        """Yield the instructions that multiply queries by keys.
 
-        ``rows`` are the query rows, and a column has the scores of one key. ``columns`` (first,
-        count) are the columns, and ``sums`` is the view (address and stride) of their accumulators.
+        - ``rows``: the query rows.
+        - ``sums``: view (address and stride) of the scores in the accumulators.
+        - ``columns``: range (first, count) of the scores' columns. There is a column for each key.
         """
         layout, op, m = self.layout, self.op, self._m([rows])
         first, width = layout.queries[rows.head]
@@ -135,10 +136,11 @@ class Heads:
     def requantized(self, step: Sequence[Rows], sums: View, columns: Part) -> Draft:
         """Return the DRAIN instruction that requantizes scores and writes them to the scratchpad.
 
-        It is used if the softmax does not read the scores directly from the accumulators. ``step``
-        are the query rows, each with a row of scores. ``columns`` (first, count) are the columns of
-        scores, one for each key. ``sums`` is the view (address and stride) of the scores in the
-        accumulators.
+        The instruction is needed if the softmax does not read the scores from the accumulators.
+
+        - ``step``: the query rows, each with a row of scores.
+        - ``sums``: view (address and stride) of the scores in the accumulators.
+        - ``columns``: range (first, count) of the scores' columns. There is a column for each key.
         """
         head = next(start for start, count in self.runs if step[0].head < start + count)
         work = self._work(
@@ -211,13 +213,13 @@ class Heads:
     def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by values.
 
-        The products are computed for the query rows ``step``, which belong to one or more heads.
-        ``columns`` (first, count) is the range of value columns, the same for each head. The sums
-        are written to the accumulator rows from ``acc`` on. Their order is one of these:
+        - ``step``: the query rows, which belong to one or more heads.
+        - ``acc``: first accumulator row for the sums.
+        - ``columns``: range (first, count) of a head's value columns.
 
-        - [head, tile column, query row] if one DRAIN writes several heads side by side. A tile
-          column is as wide as the array.
-        - [tile column, head, query row] otherwise.
+        A tile column is a range of columns as wide as the array. If the heads' results are
+        requantized side by side, the order of the sums is [head, tile column, query row]. Otherwise
+        it is [tile column, head, query row].
         """
         total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
         for rows in step:

@@ -150,20 +150,20 @@ class Work:
         table: int = 0,
         beside: View | None = None,
     ) -> Draft:
-        """Return the instruction that requantizes the numbers at ``source``.
+        """Return the instruction that requantizes the numbers at :attr:`source`.
 
-        - ``opcode`` is DRAIN if the source is sums in the accumulators, and MAP if it is rows in
-          the scratchpad.
-        - ``flags`` are names of instruction flags.
-        - ``tensor`` determines the data type and zero point of the result. If it is None, ``flags``
-          determine the data type, and the zero point is 0.
-        - If ``residual`` is true, the instruction writes the sum of its result and the old content
-          of the rows at ``target``. Then ``beside`` has no effect.
-        - ``beside`` is the view of a second input. It is needed with the flag ``add`` (rows to sum
-          with the result), ``rotate`` (cosines and sines) or ``times`` (multipliers).
-        - ``table`` depends on the flags. With ``rotate``, it is the number of a head's columns.
-          With ``times``, it is the zero point of the multipliers. With ``argmax``, it is the index
-          of the first column. Otherwise it is the table slot of an activation function.
+        - ``opcode``: DRAIN for sums in the accumulators, MAP for rows in the scratchpad.
+        - ``flags``: names of instruction flags.
+        - ``tensor``: the result's tensor, which has a data type and a zero point. If it is None,
+          ``flags`` determine the data type, and the zero point is 0. With the flag ``table`` or
+          ``polynomial`` (activation functions), the zero point is always 0.
+        - ``residual``: if true, the instruction adds the old content of the rows at :attr:`target`
+          to the result. Then ``beside`` is not used.
+        - ``beside``: view (address and stride) of a second input. It has rows to add (flag
+          ``add``), cosines and sines (flag ``rotate``) or multipliers (flag ``times``).
+        - ``table``: with the flag ``rotate``, number of a head's columns. With ``times``, zero
+          point of the multipliers. With ``argmax``, index of the first column. Otherwise, number of
+          an activation function's table in the machine.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -274,12 +274,15 @@ def preload(
 ) -> Draft:
     """Return the PRELOAD instruction that copies a matrix from the scratchpad into weight slots.
 
-    A weight slot is storage in the array for one weight tile. The matrix is at ``source``, and has
-    ``k`` rows and ``n`` columns. The slots are consecutive, from number ``slot`` on.
+    A weight slot is storage in the array for one weight tile.
 
-    If ``flags`` contains ``append``, the other contents of the slots remain. The matrix replaces
-    ``k`` rows of the slots from row ``line`` on or, if ``flags`` also contains ``b_transpose``,
-    ``n`` columns from column ``line`` on. Without ``append``, ``line`` has no effect.
+    - ``source``: view (address and stride) of the matrix.
+    - ``k`` and ``n``: rows and columns of the matrix. With the flag ``b_transpose``, the scratchpad
+      has the transposed matrix [n, k].
+    - ``slot``: number of the first slot. The slots are consecutive.
+    - ``line``: first row to write if ``flags`` has ``append``. With ``b_transpose`` as well, it is
+      the first column to write. All other rows or columns of the slots keep their content. Without
+      ``append``, ``line`` is not used.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)
@@ -298,10 +301,12 @@ def parameters(place: Ref, count: int, first: int) -> Draft:
 def factored(words: int, first: int) -> int:
     """Return the operand ``params`` of an instruction with the flag ``factors``.
 
-    A NORM or SOFTMAX with this flag stores a factor for each row. A DRAIN with this flag multiplies
-    each row by its stored factor. The factors of successive rows have successive numbers. The low
-    bits of the operand are ``words``, the address of the first parameter word. The bits from
-    ``FACTOR_SHIFT`` on are ``first``, the number of the first row's factor.
+    A NORM or SOFTMAX with this flag stores a factor for each row. A later DRAIN with this flag
+    multiplies each row by its factor.
+
+    - ``words``: address of the first parameter word, in the operand's low bits.
+    - ``first``: number of the first row's factor, in the bits from ``FACTOR_SHIFT`` on. The factors
+      of successive rows have successive numbers.
     """
     return words + (first << FACTOR_SHIFT)
 

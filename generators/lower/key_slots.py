@@ -24,11 +24,16 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of key heads whose keys can share a weight slot.
 
-    A weight slot is storage in the array for one weight tile. Each column of a head's keys takes a
-    row of the slot. The result is the number of heads that fit, but at most the model's key heads.
+    A weight slot is storage in the array for one weight tile. The heads' keys are one below the
+    other, and each head uses as many slot rows as it has columns. The result is the number of
+    heads that fit, but at most the model's key heads.
 
-    The result is 1 if the columns of a head are not a multiple of a tile's width. It is also 1 if
-    keys and values have fewer than 8 bits, if weights are streamed, and for an encoder-decoder.
+    The result is 1 in these cases:
+
+    - A head's number of columns is not a multiple of the array's columns.
+    - Keys and values have fewer than 8 bits.
+    - Weights are streamed from external memory.
+    - The model is an encoder-decoder.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS

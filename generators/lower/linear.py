@@ -1,7 +1,7 @@
-"""Lowering of an encoder's linear layers.
+"""Instructions of an encoder's linear layers.
 
-A layer's result is computed part by part. A part is some rows and columns of the result: their sums
-fit the accumulators, and their weights fit a scratchpad buffer.
+A layer's result is computed in parts: some rows and columns each. The sums of a part fit the
+accumulators, and its weights fit a scratchpad buffer.
 """
 
 from collections.abc import Sequence

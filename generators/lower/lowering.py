@@ -1,4 +1,4 @@
-"""The state and helper methods shared by the functions that lower an encoder."""
+"""State and helper methods for compiling an encoder's operations to instructions."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
@@ -126,15 +126,13 @@ class Lowering(Rules):
         return [store(*move) for move in self._moves(tensor, piece)]
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return a list with the LOAD of one block of a tensor's columns, or an empty list.
+        """Return a list with the LOAD of one block of a tensor's columns.
 
-        Usually a tensor is in the scratchpad until its last use. If ``choices.reloads`` is true,
-        the model's input and large tensors between two products may be in external memory instead.
-        A product that reads such a tensor is computed in parts, and each part loads the blocks of
-        columns that it reads.
+        The model's input and large tensors may be in external memory. A product that reads such a
+        tensor is computed in parts. Each part loads the blocks of columns that it reads.
 
-        ``column`` is the first column of the block. The list is empty if the tensor is in the
-        scratchpad, or if no block begins at ``column``.
+        The block begins at column ``column``. If no block begins there, or if the tensor is in the
+        scratchpad, the list is empty.
         """
         if tensor.buffer not in self.arriving:
             return []

@@ -69,10 +69,13 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 def keep_identity(plan: Plan, op: Linear) -> None:
     """Add a conversion to a decoder's plan, as products with identity matrices.
 
-    A conversion changes the scale or the width of numbers. ``op`` is the conversion as a linear
-    layer (see :func:`celosia.generators.lower.plan.identity_of`). The source's columns are cut into
-    parts, and each part is multiplied by an identity matrix of its size. The conversions of all
-    layers share these matrices in the scratchpad.
+    A conversion changes the scale or the width of a tensor's numbers. The tensor is multiplied by
+    an identity matrix, and the sums are requantized to the new scale and width.
+
+    ``op`` is the conversion as a linear layer (see
+    :func:`celosia.generators.lower.plan.identity_of`). The tensor's columns are cut into parts, and
+    each part is multiplied by an identity matrix of its size. All layers share these matrices in
+    the scratchpad.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

@@ -33,9 +33,13 @@ def load(
 def store(
     source: Ref | Given, addr: int | Given, m: Count, row_bytes: int, outside: int = 0
 ) -> Draft:
-    """Return the instruction that stores contiguous scratchpad rows to external memory.
+    """Return the STORE instruction that copies contiguous scratchpad rows to external memory.
 
-    Rows are ``outside`` bytes apart in external memory, or contiguous if ``outside`` is 0.
+    - ``source``: scratchpad address of the first row.
+    - ``addr``: external address of the first row.
+    - ``m``: number of rows.
+    - ``outside``: distance (bytes) between rows in external memory. If it is 0, rows are
+      contiguous.
     """
     return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0, outside))
 
@@ -48,11 +52,14 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Return the moves that copy ``size`` contiguous bytes in rows of at most ``longest`` bytes.
+    """Divide ``size`` contiguous bytes into rows for load or store instructions.
 
-    Each move is (first byte, number of rows, bytes per row). The first move has all full rows, of
-    ``longest`` bytes each. If bytes are left, a second move has them as one row. If ``size`` is at
-    most ``longest``, a single move has one row of ``size`` bytes.
+    An instruction moves several rows of equal length, at most ``longest`` bytes. The result has an
+    element (first byte, number of rows, bytes of a row) for each instruction.
+
+    If ``size`` is at most ``longest``, a single instruction moves all bytes as one row. Otherwise
+    the first instruction moves rows of ``longest`` bytes. If bytes remain, a second instruction
+    moves them as one row.
     """
     row = min(size, longest)
     rest = size % row

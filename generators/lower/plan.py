@@ -209,14 +209,14 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers that all rotate queries and keys, or that all do not rotate.
+        """Groups of successive layers, if some layers rotate queries and keys and others do not.
 
-        Each group is (first layer, True if its layers rotate, number of layers). If all layers
-        rotate, or if positions are not rotary, the list is empty.
+        A group is (first layer, True if its layers rotate, number of layers). The list is empty if
+        all layers rotate, or if positions are not rotary.
 
-        If the list is not empty, the scratchpad has separate cosines and sines for each layer, one
-        row for each token of a run. These rows are at equal distances from layer to layer, so that
-        layers can be iterations of a loop.
+        If the list is not empty, the scratchpad has separate cosines and sines for each layer.
+        Layers that do not rotate have those of position 0 (no rotation). So all layers can be
+        iterations of a loop.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]

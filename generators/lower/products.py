@@ -187,9 +187,9 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Room:
-    """The memory for weights, and the functions that store weights in this memory.
+    """A memory for weights, and the functions that store weights there.
 
-    The memory is the array's weight slots, the scratchpad or external memory.
+    :attr:`home` selects the memory: the array's weight slots, the scratchpad or external memory.
     """
 
     memory: Memory

@@ -1,4 +1,7 @@
-"""Instructions that all programs of a decoder use: linear layers and requantizations."""
+"""Instructions of a decoder's linear layers, norms and requantizations.
+
+All programs of a decoder use them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,12 +77,11 @@ class Instructions(Rules):
 
     @property
     def apart(self) -> list[Part]:
-        """Groups of activation rows, [(first, count)], that are processed one after another.
+        """Groups of activation rows (first, count) that a linear layer processes one after another.
 
-        A run has one row of activations for each token. A linear layer multiplies and requantizes
-        one group of rows at a time. Usually all rows are one group. If a run processes one token of
-        each of several texts, the compiler may decide that each row is a group
-        (:attr:`Cuts.apart`).
+        A run has one row of activations for each token. Usually all rows are one group. If a run
+        processes one token of each of several texts, each row may be a group (:attr:`Cuts.apart`).
+        Then one text's sums are requantized while the next text's row is multiplied.
         """
         separate = self.texts > 1 and self.plan.cuts.apart
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
@@ -94,15 +96,15 @@ class Instructions(Rules):
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the distance (in accumulator rows) between the sums of adjacent tile columns.
+        """Return the number of accumulator rows from one tile column's sums to the next one's.
 
-        A tile column is as wide as the array. If a run may have several rows, the distance is
-        ``rows``, the largest number of rows in a run. The output head is an exception, because it
-        always has one row.
+        A tile column is a range of columns as wide as the array.
 
-        For one row, the distance is 1 if ``op`` is the output projection of attention, otherwise 2.
-        The accumulators have two banks: even rows and odd rows. With distance 2, all sums of a
-        product are in one bank, and can be requantized while another product writes the other bank.
+        - If a run may have several rows, the result is :attr:`rows`, the largest number of rows.
+        - If each run has one row, the result is 1 for attention's output projection, otherwise 2.
+          With 2, all sums are in one of the two accumulator banks (even rows, odd rows). They can
+          be requantized while another product writes the other bank.
+        - The output head always processes one row, so its result is 2.
         """
         if self.rows > 1 and op is not self.plan.head:
             return self.rows

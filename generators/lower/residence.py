@@ -95,11 +95,11 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
 
 @dataclass(frozen=True)
 class Cache:
-    """The KV cache's assignment of slots to the tokens of a text.
+    """Assignment of a text's tokens to the slots of the KV cache.
 
-    The first ``capacity`` tokens use the slots in order. From then on the first ``sinks`` tokens
-    stay, and each further token replaces the oldest of the other tokens (Xiao et al. 2024,
-    "Efficient Streaming Language Models with Attention Sinks").
+    A cache slot stores one token's keys and values. The first ``capacity`` tokens use the slots in
+    order. The first ``sinks`` tokens then stay, and each further token replaces the oldest of the
+    others (Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks").
     """
 
     capacity: int
@@ -177,7 +177,7 @@ class Kept:
 
     @property
     def made(self) -> bool:
-        """True if each run computes all tokens' keys and values from cached inputs of attention."""
+        """True if each run computes all tokens' keys and values from stored attention inputs."""
         return self.inputs is not None
 
     @property
@@ -190,25 +190,23 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def slot(self, register: Register, first: int = 0) -> int | Given:
-        """Return an operand that selects where in weight slots a run writes keys or values.
+        """Return the operand that selects where a run writes keys or values into weight slots.
 
-        A weight slot is storage in the array for one weight tile. A run writes the key of each
-        token into a column of a slot, and the value into a row. ``register`` selects the operand:
+        A weight slot is storage in the array for one weight tile. A key is written as a column of a
+        slot, and a value as a row. ``register`` selects the operand, for the run's first token:
 
-        - ``Register.KEY``: number of the slot for the key of the run's first token. ``first`` is
-          the number of the first slot for keys.
-        - ``Register.KEY_LINE``: column of this key in its slot.
-        - ``Register.VALUE``: number of the slot for the value of the run's first token. ``first``
-          is the number of the first slot for values.
-        - ``Register.VALUE_LINE``: row of this value in its slot.
+        - ``Register.KEY``: number of the slot for the key.
+        - ``Register.KEY_LINE``: column of the key in this slot.
+        - ``Register.VALUE``: number of the slot for the value.
+        - ``Register.VALUE_LINE``: row of the value in this slot.
 
-        The operand is ``first`` plus the content of the register, which the host writes before each
-        run. If a run processes several texts, each text has separate registers, and the operand
-        uses those of text number :attr:`text`.
+        The operand is ``first`` plus the register's content, which the host writes before each run.
+        For KEY and VALUE, ``first`` is the number of the first slot for keys or values. Each text
+        of a run has separate registers (:attr:`text`).
 
-        A register is not needed if all keys and values are written at once. Then the result is the
-        constant ``first``. This is the case for the source text of an encoder-decoder, and if each
-        run computes all keys and values again.
+        If all keys and values are written at once, no register is needed, and the result is
+        ``first``. This is the case for an encoder-decoder's source text, and if each run computes
+        all keys and values again.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first

@@ -65,12 +65,14 @@ class Rules(ABC):
 
     @abstractmethod
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, of ``count`` adjacent rows of a tensor.
+        """Return the operand for an instruction's number of rows.
 
-        ``first`` is the index of the first of these rows, and ``total`` is the tensor's number of
-        rows. If all runs process the same number of these rows, the result is the number. Otherwise
-        the result is an operand (:class:`Given`), whose value is the content of a register. The
-        host writes the number to this register before each run.
+        The instruction processes ``count`` adjacent rows of a tensor, from row ``first`` on. The
+        tensor has ``total`` rows. A run with few tokens may process fewer rows.
+
+        If the number is the same in all runs, the result is this number. Otherwise the result is a
+        :class:`Given`: an operand that reads the number from a register. The host writes the
+        register before each run.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -147,14 +149,15 @@ class Rules(ABC):
         return self.accumulators.take(rows)
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Load ranges of requantization parameters if necessary, and return their addresses.
+        """Return the addresses of requantization parameters in the parameter memory.
 
-        An address is the index of a range's first word in the parameter memory. A range in
-        ``wanted`` is (:class:`Words` of an operation, index of the first of these words, number of
-        words). If the number is 0, the range ends at the operation's last word.
+        Each element of ``wanted`` is a range of an operation's parameter words. It is (all words
+        of the operation, index of the range's first word, number of words). If the number is 0, the
+        range ends at the operation's last word. An address is the index of a range's first word in
+        the memory.
 
-        If a range is in external memory, instructions that load it are appended to the program. If
-        the previous call had the same ranges, nothing is loaded.
+        If a range is in external memory, instructions that load it are appended to the program.
+        Nothing is loaded again if the previous call had the same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -361,15 +364,16 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the addresses and sizes of an instruction that writes part of a tensor.
+        """Return the common operands of an instruction that writes part of a tensor.
 
-        - ``source`` is the view (address and stride) that the instruction reads.
-        - ``target`` is the tensor, and ``rows`` and ``columns`` (first, count) select the part.
-        - ``m`` is the number of selected rows that a run writes: a number, or an operand that reads
-          it from a register.
-        - ``params`` is the index of the first requantization parameter in the parameter memory.
-        - ``place`` is the view to which the part is written, by default the tensor's buffer.
-        - ``anew`` is true if no instruction reads the buffer's old content after this write begins.
+        - ``source``: view (address and stride) that the instruction reads.
+        - ``target``: the tensor.
+        - ``rows`` and ``columns``: ranges (first, count) that the part has in the tensor.
+        - ``m``: number of rows that the instruction processes. If the number differs from run to
+          run, it is read from a register.
+        - ``params``: index of the first requantization parameter word in the parameter memory.
+        - ``place``: view to write to, by default the part's place in the tensor's buffer.
+        - ``anew``: true if the buffer's old content is not needed from this instruction on.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)

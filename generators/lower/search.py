@@ -148,13 +148,12 @@ class Search:
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
         """Return the changes of ``plan`` that the search tries.
 
-        The result has one list for each choice that is changed, such as the size of loads. The
-        search tries these lists in order. A list has the alternatives for its choice. Each
-        alternative is a dictionary from field names of :class:`Choices` to new values.
+        The result is a list of lists, which the search tries in order. Each inner list has the
+        alternatives for one choice, such as the size of loads. An alternative is a dictionary from
+        field names of :class:`Choices` to new values.
 
-        Many alternatives also set ``ahead`` to the largest value that the search uses, so that
-        loads are issued as early as possible. :meth:`try_out` then tries smaller values if
-        necessary.
+        Many alternatives also set ``ahead``, the largest distance between a load and its use, to
+        the largest value of the search. :meth:`try_out` then tries smaller values if necessary.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]

@@ -1,4 +1,4 @@
-"""Loads from external memory to scratchpad buffers, each issued as early as possible."""
+"""Loads that copy weights and other constants from external memory to the scratchpad."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -22,12 +22,12 @@ OPENING = "opening"
 
 @dataclass
 class Stage:
-    """Collects a program's items: groups of instructions, each with the loads of its constants.
+    """A program under construction: instructions, and the loads of their constants.
 
-    A load copies a piece of external memory, for example some weights, to a scratchpad buffer.
-    Pieces of some kinds (weights, requantization parameters, matrices of low-rank corrections) use
-    :data:`STAGES` buffers in turn. Such a piece is loaded as soon as the previous piece of its
-    buffer has been used.
+    The program is a list of items: groups of instructions with their loads. A load copies constants
+    from external memory to a scratchpad buffer. Weights, requantization parameters and the matrices
+    of low-rank corrections are loaded piece by piece. Each of these kinds of constants has
+    :data:`STAGES` buffers, which its pieces use in turn.
     """
 
     memory: Memory
@@ -109,13 +109,12 @@ class Stage:
         return self.items[-1]
 
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
-        """Append an item that loads ``piece``, and return the scratchpad address of its data.
+        """Append a LOAD of ``piece`` to the program, and return the scratchpad address of its data.
 
-        An item is a group of instructions with its loads. ``piece`` is some rows in external
-        memory. Pieces of each ``kind`` have separate buffers: weights (:data:`WEIGHTS`),
-        requantization parameters (:data:`WORDS`) and thin matrices of low-rank corrections
-        (:data:`THIN`). In the buffer, the rows are ``stride`` bytes apart, or contiguous if
-        ``stride`` is 0.
+        - ``piece``: rows in external memory.
+        - ``kind``: weights (:data:`WEIGHTS`), requantization parameters (:data:`WORDS`) or matrices
+          of low-rank corrections (:data:`THIN`). Each kind has separate buffers.
+        - ``stride``: distance (bytes) between rows in the buffer. If it is 0, rows are contiguous.
         """
         buffer = f"{kind}{self._counts[kind] % STAGES}"
         self._counts[kind] += 1
@@ -162,7 +161,7 @@ class Blob:
     _pieces: list[Bytes] = field(default_factory=list)
 
     def put(self, data: Bytes) -> Ref:
-        """Collect bytes for the next LOAD, and return their address in the scratchpad."""
+        """Add ``data`` to the bytes of the next LOAD, and return their scratchpad address."""
         place = Ref(self.buffer, self._begin + sum(piece.size for piece in self._pieces))
         self._pieces.append(data)
         return place

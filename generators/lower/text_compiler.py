@@ -68,10 +68,10 @@ def skips_zeros(config: Config) -> bool:
 
 
 def check_sparse(config: Config) -> None:
-    """Raise :class:`InputError` if a machine cannot skip the zeros in a decoder's weights.
+    """Raise :class:`InputError` if a machine cannot skip zero weights of a decoder.
 
-    The machine must have the zero-skip unit (``sparse_lanes``) and stream weights from external
-    memory. The message names the configuration field to change.
+    The machine needs the zero-skip unit (``sparse_lanes``), and weights that each run loads from
+    external memory (``weight_depth`` 2). The message names the field to change.
     """
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")

@@ -43,7 +43,7 @@ class Held:
 
     @property
     def k(self) -> int:
-        """Number of weight rows in this stored range of a layer's weights."""
+        """Number of rows in this range of weights."""
         return int(self.rows.stop - self.rows.start)
 
     @property
@@ -87,9 +87,9 @@ def cuts(
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
-    """Divide the range from 0 to ``total`` into at most ``parts`` parts of about equal sizes.
+    """Divide ``total`` elements into at most ``parts`` ranges of about equal sizes.
 
-    The result is a list of (first, end), with at most ``total`` parts.
+    The result is a list of ranges (first, end). No range is empty.
     """
     parts = min(parts, total)
     bounds = [total * part // max(parts, 1) for part in range(parts + 1)]
@@ -183,18 +183,21 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return rows of a layer's weights in the format of weight slots, with flags of instructions.
+    """Convert rows of a layer's weights to the format in which weight slots store them.
 
-    A weight slot is storage in the array for one weight tile, to which a PRELOAD instruction copies
-    the weights. ``rows`` selects rows of the weights of ``op``, and ``flags`` are the instruction
-    flags for decoding their format. The result is (layer, rows, flags of PRELOAD, flags of the
-    product instruction):
+    A weight slot is storage in the array for one weight tile. PRELOAD instructions copy weights to
+    slots, and product instructions multiply by them. One of the two decodes the weights' format.
 
-    - If a byte of a slot contains one weight, the layer and rows are ``op`` and ``rows``. PRELOAD
-      decodes the weights, and has all ``flags``. The product instruction has none of them.
-    - If a byte contains two weights, the result is another layer, whose weights are these bytes.
-      The product instruction decodes the weights, and has all ``flags``. PRELOAD has only the flag
-      ``grouped``, if it is in ``flags``.
+    - ``op`` and ``rows``: the layer, and the rows of its weights.
+    - ``flags``: the instruction flags that decode the format.
+
+    The result is (layer, rows, flags of PRELOAD, flags of the product instruction):
+
+    - If a byte of a slot contains one weight, PRELOAD decodes. The result is ``op``, ``rows``, all
+      ``flags``, and no flags.
+    - If a byte contains two weights, the product instruction decodes. The result has a new layer,
+      whose weights are these bytes, and all of its rows. The product instruction has all ``flags``.
+      PRELOAD has only the flag ``grouped``, if it is in ``flags``.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
