@@ -52,12 +52,16 @@ class Artefact(Host):
     def least_bytes(
         self, rows: int | None = None, *, again: bool = False, bits: int = OPERAND_BITS
     ) -> int:
-        """Return the number of bytes that an inference must load from external memory.
+        """Return the fewest bytes that an inference must load from external memory.
 
-        The bytes are those of weights, parameters and the input. The input has ``rows`` rows or, by
-        default, the most rows that the model allows. If ``again`` is true, weights and parameters
-        that stay on the chip are not counted, because an earlier run has loaded them. Of nested
-        weights (stored as bit planes), only the upper ``bits`` bits (8, 4 or 2) are counted.
+        The input, weights and parameters are counted once each. Activations that the program stores
+        and loads again are not counted.
+
+        - ``rows`` is the number of input rows, by default the most that the model allows.
+        - If ``again`` is true, weights and parameters that stay on the chip are not counted. An
+          earlier inference has loaded them.
+        - ``bits`` (8, 4 or 2) is the number of bits that are read of each nested weight. Nested
+          weights are stored as bit planes.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

@@ -42,14 +42,16 @@ class Routine:
 
 
 def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
-    """Return the programs of one entry point, a dictionary from program name to program.
+    """Return the programs of an entry point, one for each number of bits that weights can have.
 
-    Nested weights are stored as three bit planes, the upper bits first. A program that reads 1, 2
-    or 3 planes computes with 2, 4 or 8 bits of each weight. ``make(planes)`` returns the program
-    that reads the upper ``planes`` planes.
+    An entry point is a name, such as ``step``, by which the host starts a program. Nested weights
+    are stored as three bit planes, the upper bits first. A program that reads 1, 2 or 3 planes
+    computes with 2, 4 or 8 bits of each weight. ``make(planes)`` returns the program that reads the
+    upper ``planes`` planes.
 
-    If ``nested`` is true, the result has a program for each number of planes, such as ``step`` (8
-    bits), ``step.4`` and ``step.2``. Otherwise it has a single program, with the name ``name``.
+    The result is a dictionary from program name to program. If ``nested`` is true, it has three
+    programs, for example ``step`` (8 bits), ``step.4`` and ``step.2``. Otherwise it has only
+    ``name``.
     """
     widths = BITS if nested else BITS[:1]
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
@@ -66,9 +68,10 @@ def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembly(Generic[Source]):
-    """A model's programs, one for each entry point, before their buffers have addresses.
+    """The instructions of a model's programs, before their buffers have scratchpad addresses.
 
-    The methods return program words and predicted cycles for given buffer addresses.
+    There is one program for each entry point, a name by which the host starts the program. From an
+    address for each buffer, the methods make program words and predict the cycles.
     """
 
     source: Source
@@ -142,7 +145,10 @@ class Assembly(Generic[Source]):
 
 @dataclass(frozen=True)
 class Trial(Generic[Source]):
-    """A candidate in a search: programs with buffer addresses and predicted cycles."""
+    """One candidate in a search for fast programs: a model's programs and their predicted cycles.
+
+    The programs of a trial have addresses for all scratchpad buffers.
+    """
 
     assembly: Assembly[Source]
     addresses: Mapping[str, int]
@@ -158,7 +164,10 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The object from which the programs were made, such as the ``Plan`` of a decoder."""
+        """The input of the assembly: for a decoder, the ``Plan`` with the addresses of its data.
+
+        For an encoder, it is a ``Placed``: instructions and buffer addresses.
+        """
         return self.assembly.source
 
 

@@ -108,7 +108,12 @@ def _together(
 
 
 class Banks:
-    """Searches for buffer addresses with few bank conflicts (two reads of one bank in a cycle)."""
+    """Assigns buffers to scratchpad banks, so that there are few bank conflicts.
+
+    A bank conflict is a cycle in which two buffers in one bank are read at the same time. ``costs``
+    are the conflicts (cycles) of two buffers if they are in one bank. ``used`` are the buffers'
+    lifetimes, and ``held`` are the addresses of buffers that must not move.
+    """
 
     def __init__(
         self,

@@ -80,9 +80,11 @@ def turn(index: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Division of a tensor into blocks of rows or of columns that are stored separately.
+    """Division of a tensor into blocks, which are stored in separate scratchpad buffers.
 
-    If a buffer holds several tensors, all are divided in the same way.
+    If whole rows are needed, for example by a norm, each block has some rows with all columns.
+    Otherwise each block has some columns with all rows. Tensors that use the same buffer one after
+    another have the same division.
     """
 
     buffer: str
@@ -139,15 +141,15 @@ class Blocks:
     def view(self, row: int, column: int) -> View:
         """Return the scratchpad address and the row stride (bytes) of a part of the tensor.
 
-        The first element of the part is in row ``row`` and column ``column`` of the tensor. The
-        part may have any size, but it must be inside the block that stores this element.
+        The part begins in row ``row`` and column ``column`` of the tensor. It must be inside one
+        block.
         """
         return View(self.place(row, column), self.stride(column))
 
     def sizes(self) -> dict[str, int]:
-        """Return a dictionary from the buffer name of each block to the block's size (bytes).
+        """Return a dictionary from buffer name to size (bytes), for all buffers of the tensor.
 
-        If all blocks of columns share one buffer, its size is that of the largest block.
+        If several blocks use one buffer in turn, its size is that of the largest block.
         """
         return {
             self.place(row, column).buffer: min(self.row_step, self.rows - row)
@@ -251,9 +253,10 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Return a dictionary from the name of each buffer of a model to its division into blocks.
+    """Divide the tensors of an encoder into blocks of at most ``most`` bytes.
 
-    A block has at most ``most`` bytes, unless its smallest possible size is larger.
+    A block is a part of a tensor with a separate scratchpad buffer. It has more than ``most`` bytes
+    only if no smaller block is possible. The result is a dictionary from buffer name to division.
     """
     buffers: dict[str, _Buffer] = {}
 

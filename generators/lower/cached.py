@@ -23,9 +23,10 @@ from celosia.generators.quantize.options import NARROW_BITS
 
 
 class Cached:
-    """Makes the instructions that store one attention's keys and values for one text.
+    """Makes the instructions that write keys and values to the KV cache.
 
-    The class also makes the operands with which other instructions read these keys and values.
+    An instance is for one attention and one text. It also provides the addresses from which other
+    instructions read the keys and values.
     """
 
     def __init__(self, make: Instructions, kept: Kept):

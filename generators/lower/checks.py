@@ -1,6 +1,7 @@
-"""Checks that a configuration has the units that a model needs.
+"""Checks that a configuration supports a model's operations.
 
-Sizes of memories are not checked here.
+The checks are for units (such as the softmax unit), lengths of rows and sums, alignment, and number
+formats. Whether a model fits the memories is checked later, by the compiler.
 """
 
 from collections.abc import Sequence

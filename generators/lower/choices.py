@@ -90,10 +90,11 @@ class Choices:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to run a decoder: the memories of its data, and the most prompt tokens in a run.
+    """Memories for a decoder's data, and the most prompt tokens in a run.
 
-    The data are the tables of the embeddings, the requantization parameters, and the keys and
-    values. The compiler tries several ways in order until the program of one fits the machine.
+    The data are embeddings, requantization parameters, keys and values. They stay on the chip, or
+    are loaded when they are used. The compiler tries several ways in order, and uses the first with
+    which the decoder fits.
     """
 
     rows: int

@@ -149,15 +149,19 @@ class Layers(Instructions):
         self._nodes += repeat(bodies, 1)
 
     def lower_rowwise(self, step: Step) -> None:
-        """Add the instructions of a step: norms or conversions of the residual stream.
+        """Add the instructions of norms and conversions that read the residual stream.
 
-        A conversion changes the scale or the width of numbers.
+        ``step`` has these operations in their order. A conversion changes the scale or the width
+        (bits) of numbers.
         """
         for op in (step.op, *step.behind):
             self.norm(op)
 
     def lower_attention(self, step: Step) -> None:
-        """Add the instructions of an attention and of its query, key and value projections."""
+        """Add the instructions of an attention, with its projections to queries, keys and values.
+
+        ``step.op`` is the attention. The output projection is a separate operation.
+        """
         assert isinstance(step.op, Attention)
         attend(self, step.op, self._waiting)
         self._waiting = []

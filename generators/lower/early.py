@@ -1,4 +1,7 @@
-"""Checks before calibration that refuse large models which cannot fit a configuration."""
+"""Checks that refuse a large model before its calibration, if it cannot fit a configuration.
+
+The calibration of a large model takes long. Small models are checked only after calibration.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,15 +36,17 @@ def check_memory(
     options: Quantization,
     memory_bytes: int | None = None,
 ) -> None:
-    """Raise :class:`InputError` if a large model's weights alone exceed external memory.
+    """Raise :class:`InputError` if the weights of a large model exceed external memory.
 
     The check precedes the calibration, which takes long. ``memory_bytes`` is the size of a board's
-    memory. If it is None, the limit is the number of bytes that ``mem_addr_width`` address bits
-    reach. The error names a remedy: a larger address range, a weight format with which the weights
-    fit, or a smaller model.
+    memory. If it is None, the limit is the range of addresses with ``mem_addr_width`` bits. The
+    error names a remedy: a larger address range, a narrower weight format, or a smaller model.
 
-    Some models are not checked here but by the compiler: decoders whose weights stay on the chip,
-    models with whole tiles of zeros, and models with fewer than :data:`MANY` weights.
+    The compiler checks the following models instead, after calibration:
+
+    - decoders whose weights stay on the chip;
+    - models in which a whole tile of weights is zero, because such tiles may be omitted;
+    - models with fewer than :data:`MANY` weights.
     """
     attentions = (n for n in builder.network(model).nodes if isinstance(n, network.Attention))
     caches = any(node.key.home is network.Home.CACHE for node in attentions)
@@ -97,12 +102,11 @@ def check_units(
 
 
 def check_rows(model: ModelDescription, config: Config) -> None:
-    """Raise :class:`InputError` if a large encoder attends to more tokens than a machine allows.
+    """Raise :class:`InputError` if a large encoder attends to more tokens than a machine supports.
 
-    The configuration limits the number of scores in a row (``max_row``) and of products in a sum
-    (``max_k``). The error names the configuration fields to set, or the most tokens that fit. The
-    function does nothing for an encoder with fewer than :data:`MANY` scores, which the compiler
-    checks.
+    The machine limits the scores of one query (``max_row``) and the products in one sum
+    (``max_k``). Attention needs both limits to be at least the number of tokens. The error names a
+    remedy. Encoders with fewer than :data:`MANY` scores are not checked here, but by the compiler.
     """
     if model.layers * model.heads * model.sequence**2 < MANY:
         return
@@ -138,19 +142,18 @@ def check_layers(
 ) -> None:
     """Raise :class:`InputError` if a large model does not fit a configuration.
 
-    The check precedes the calibration of the whole model, which takes long. The function does
-    nothing for a model with fewer than :data:`MANY` weights or at most :data:`LAYERS` layers, which
-    the compiler checks after calibration.
+    The calibration of all layers takes long. So the function quantizes only the first
+    :data:`LAYERS` layers, and compiles their graph. If all layers of the model are alike, the last
+    quantized layer is first repeated for the others. If the graph does not fit, it is compiled for
+    larger configurations. The error names those with which it fits.
 
-    - ``quantize`` returns the quantized graph of the model's first :data:`LAYERS` layers. If all
-      layers of the model are alike, the function repeats the graph's last layer, so that the graph
-      has all layers. Otherwise only the first layers are checked: if these do not fit, the whole
-      model, which is larger, does not fit either.
-    - ``compile`` compiles the graph, and raises :class:`FitError` if it does not fit. Then the
-      function also compiles the graph for larger configurations. The error names the configuration
-      changes with which the graph fits.
-    - ``progress`` is called with the number of started compilations and the largest possible
-      number.
+    - ``quantize`` returns the quantized graph of a model.
+    - ``compile`` compiles a graph, and raises :class:`FitError` if it does not fit.
+    - ``progress`` is called before each compilation for a larger configuration. Its arguments are
+      the number of compilations started, and the most that are possible.
+
+    The compiler checks smaller models after calibration: those with fewer than :data:`MANY`
+    weights, or at most :data:`LAYERS` layers.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

@@ -148,7 +148,11 @@ def again(nodes: Sequence[Node]) -> list[Node]:
 
 
 def kept_buffers(nodes: Sequence[Node]) -> set[str]:
-    """Return the names of the buffers that only the first run loads, and that every run reads."""
+    """Return the names of scratchpad buffers whose contents stay from the first run to later runs.
+
+    Only the first run loads these contents, for example weights, and all runs read them. ``nodes``
+    are the instructions of the first run.
+    """
     once, later = set[str](), set[str]()
     for draft in flatten(nodes):
         (once if draft.once else later).update(draft.buffers)

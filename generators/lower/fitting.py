@@ -92,31 +92,31 @@ def again(config: Config, *compiles: Callable[[Config], object]) -> Iterator[Non
 
 
 def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
-    """Return a larger value for a configuration field, as a dictionary {field name: new value}.
+    """Return a larger value for the configuration field ``field``, as a dictionary {field: value}.
 
-    ``field`` is the name of the field in ``config``. The new value is the smallest power of two
-    that is larger than the field's value in ``config``, and at least ``least``.
+    The new value is a power of two. It is the smallest one that is larger than the value in
+    ``config``, and at least ``least``.
     """
     return {field: next_power_of_two(max(config.read(field) + 1, least))}
 
 
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
-    """Return a clause for an error message: configuration changes with which a model compiles.
+    """Return a clause for an error message, which names larger configurations for a model.
 
-    ``error`` is raised by a compilation with a configuration that is too small. Its ``remedies``
-    are changes that may help. Its ``attempt`` has this configuration, and functions that compile
-    the model for other configurations. The changes are tried in rounds, at first with the first of
-    these functions:
+    ``error`` was raised because the model does not fit a configuration. Its ``remedies`` are
+    changes of the configuration that may help. Its ``attempt`` has functions that compile the model
+    for another configuration. They are used one after another, until the model fits. Each function
+    tries changes in rounds:
 
     - The first round compiles the model with each of the ``remedies``.
-    - If a compilation raises another :class:`FitError`, the next round tries the same change
-      together with each remedy of the new error.
-    - After the first round with a success, the search ends. The clause names all successful changes
-      of this round. If a change is also successful without one of its fields, the field is omitted.
+    - If a compilation raises another :class:`FitError`, the next round adds each of the new error's
+      remedies to the change.
+    - The first round with a success is the last. The clause names the successful changes of this
+      round, without fields that are not necessary.
 
-    If no change is successful, the search is repeated with the next function. If no function is
-    successful, the clause states the number of configurations tried. ``progress`` is called with
-    the number of started compilations and the largest possible number.
+    If no function is successful, the clause states the number of configurations tried. Before each
+    compilation, ``progress`` is called with two numbers: compilations started, and the most that
+    are possible.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"

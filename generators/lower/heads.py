@@ -1,4 +1,4 @@
-"""Instructions that compute an attention's heads, for any memory layout of the operands."""
+"""Instructions that compute an attention's scores, probabilities and contexts (weighted values)."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -228,12 +228,12 @@ class Heads:
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
     def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the DRAIN instructions that requantize contexts and write them to a tensor.
+        """Yield the DRAIN instructions that requantize contexts and write them to the scratchpad.
 
-        A context is the sum of values weighted by probabilities. The tensor is the attention's
-        result. ``step`` are the query rows, of one or more heads. ``columns`` (first, count) is the
-        range of columns to requantize, the same for each head. ``acc`` is the first accumulator row
-        of the contexts.
+        A context is a row of an attention's result: the sum of values weighted by probabilities.
+        ``step`` are the query rows, of one or more heads. ``acc`` is the first accumulator row of
+        their contexts. ``columns`` (first, count) are the columns to requantize, the same for each
+        head.
         """
         total, first = sum(rows.total for rows in step), step[0]
         if self.layout.beside:

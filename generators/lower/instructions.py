@@ -44,9 +44,9 @@ class View:
     """Bytes from row to row, or accumulator rows from tile column to tile column."""
 
     def operands(self, name: str) -> Operands:
-        """Return the operands of an instruction for this view: its address and its stride.
+        """Return the address and the stride as operands of an instruction.
 
-        The result is a dictionary from operand name to value. ``name`` is the prefix of both
+        The result is a dictionary from operand name to value. ``name`` is the first part of the
         operand names: for example, ``a`` stands for ``a_addr`` and ``a_stride``.
         """
         return {f"{name}_addr": self.place, f"{name}_stride": self.stride}
@@ -62,13 +62,16 @@ class View:
 
 
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
-    """Return requantization parameters as words of the parameter memory, an array [words, bytes].
+    """Return requantization parameters as an array of parameter words, [words, bytes].
 
-    A word has the parameters of as many columns as the vector engine has lanes. ``rescales`` are
-    the parameters of several ranges of columns, and each range begins a new word. If ``by_tile`` is
-    true, as DRAIN requires, each tile column (columns as wide as the array) also begins a new word.
-    If all columns of a range share their parameters, there is one word for the range, with the same
-    parameters in every lane.
+    The vector engine requantizes one column in each lane. A parameter word has the bias, multiplier
+    and shift of each lane's column.
+
+    - ``rescales`` are the parameters of several ranges of columns. Each range begins a new word.
+    - ``by_tile`` is true for parameters of DRAIN, the instruction that requantizes accumulator
+      rows. Then each tile column (a range of columns as wide as the array) also begins a new word.
+
+    If all columns of a range have the same parameters, the range has one word, with equal lanes.
     """
     words = []
     for rescale in rescales:
@@ -119,9 +122,13 @@ def product(
 
 @dataclass(frozen=True)
 class Work:
-    """Common operands of vector instructions: number of rows, row size, requantization parameters.
+    """Addresses and sizes for an instruction of the vector engine.
 
-    Each method returns an instruction that reads rows at ``source`` and writes rows at ``target``.
+    Each method returns an instruction that processes ``m`` rows of ``n`` columns.
+
+    - ``source`` is the address and stride of the input: accumulator rows if the input is sums of
+      products, otherwise scratchpad rows.
+    - ``target`` is the address and stride of the result in the scratchpad.
     """
 
     source: View
@@ -229,12 +236,14 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Return ``nodes`` with their first two instructions, DRAIN and NORM, merged into one NORM.
+    """Merge a DRAIN instruction and the NORM after it into one NORM instruction, if possible.
 
     DRAIN requantizes the sums of a product to rows, and NORM normalizes these rows. The merged
     instruction reads the sums and writes the normalized rows. If ``keep`` is true, it also writes
-    the requantized rows. If ``nodes`` begins with other instructions, or if the two cannot be
-    merged, the result is ``nodes`` unchanged.
+    the requantized rows.
+
+    ``nodes`` begins with the DRAIN. The result is ``nodes`` with the merged instruction instead of
+    the first two. If they cannot be merged, the result is equal to ``nodes``.
     """
     first, *rest = nodes
     if not rest:

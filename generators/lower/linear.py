@@ -86,7 +86,10 @@ class LinearLayer:
         self.groups = lowering.column_groups(n, tiles, op.target.buffer)
 
     def items(self) -> list[Item]:
-        """Return the layer's items: groups of instructions, each with the loads before it."""
+        """Return the instructions of the layer as a list of items.
+
+        An item is a group of instructions, with the loads of their data from external memory.
+        """
         if self.lowering.choices.loop_parts:
             return self._loops()
         columns = [part for group in self.groups for part in group]

@@ -267,7 +267,10 @@ def kind(tensor: Tensor) -> str:
 
 
 def layer_of(tensor: Tensor) -> int:
-    """Return the layer number in a tensor's name, such as 3 in ``layers.3.query``."""
+    """Return the number of a tensor's layer, which is part of the tensor's name.
+
+    For example, the result is 3 for a tensor with the name ``layers.3.query``.
+    """
     return int(tensor.name.split(".")[1])
 
 

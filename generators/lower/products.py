@@ -1,6 +1,7 @@
-"""Matrix products of linear layers, with weights in weight slots or in a memory.
+"""Matrix products of linear layers: their instructions, and the storage of their weights.
 
-A weight slot is on-chip storage in the array for one tile of weights.
+If the chip has room, weights stay in the scratchpad or in weight slots (array storage). Otherwise
+they are in external memory.
 """
 
 from bisect import bisect_left
@@ -45,12 +46,12 @@ class Product:
         """Return the part of the product that computes the tile columns ``first`` to ``end`` - 1.
 
         A tile column is a range of ``cols`` columns, as wide as the array. In the result, tile
-        columns are counted from ``first`` on. There are two cases:
+        columns are counted from ``first`` on.
 
-        - The weights are in weight slots (array storage for one weight tile each): the result
-          multiplies only by the weights of these tile columns.
-        - The weights are in the scratchpad or in external memory: the product is not divided. The
-          result is the whole product if its first tile column is in the range, otherwise None.
+        - If the weights are in weight slots (array storage), the result multiplies only by these
+          tile columns.
+        - If the weights are in another memory, a product is not divided. If its first tile column
+          is in the range, the result is the whole product. Otherwise the result is None.
         """
         if not self.k_tiles:
             tile = self.held.tile

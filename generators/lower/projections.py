@@ -130,8 +130,9 @@ class Instructions(Rules):
         return self.stage.take()
 
     def bring_table(self, op: Linear) -> None:
-        """Append the instruction that loads a layer's activation table from external memory.
+        """Append the instructions that load the activation table of the layer ``op``.
 
+        They copy the table from external memory to the scratchpad, and then to the vector engine.
         Nothing is appended if tables stay on the chip, or if the layer has no table.
         """
         if self.plan.way.passing and op.table is not None:
@@ -269,9 +270,9 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def norm(self, op: Op) -> None:
-        """Append the instructions of ``op``, a norm or a conversion that reads the residual stream.
+        """Append the instructions that normalize or convert the rows of the residual stream.
 
-        All rows of the residual stream are normalized or converted (to another scale or width).
+        ``op`` is the operation: a norm, or a conversion to another scale or width (bits).
         """
         (words,) = self.params((self.plan.words[op.target.name], 0, 0))
         for _, nodes in self.chunks([op], [words], self.apart):

@@ -76,10 +76,11 @@ class Rules(ABC):
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
-        """Return whether ``op`` and the rowwise operations ``behind`` can be lowered together.
+        """Return whether the program can compute ``behind`` directly after ``op``, row by row.
 
-        The operations ``behind`` follow ``op`` in the model. This method returns True; a subclass
-        may return False, for example if the parameter memory is too small.
+        ``behind`` are rowwise operations, such as norms: each row of a result depends on only one
+        row of the input. This class always returns True. A subclass may return False, for example
+        if the parameter memory is too small.
         """
         return True
 
@@ -197,20 +198,23 @@ class Rules(ABC):
         tiles: Part,
         source: View | None = None,
     ) -> Iterator[Draft]:
-        """Yield the instructions that multiply rows of activations by weights of a linear layer.
+        """Yield the instructions that multiply rows of activations by a linear layer's weights.
 
-        - ``op`` is the layer, and ``matrix`` has its weights [k, n]. The k rows of the weights are
-          divided into ranges.
-        - ``splits`` are the indices of the ranges to multiply by. If the layer has a low-rank
-          correction (two thin matrices, whose product is added to the weights), the last range
-          includes the products with the second thin matrix.
+        The weights are a matrix [k, n], whose k rows may be divided into ranges. Each range has
+        separate instructions. Their products are added in the same accumulator rows.
+
+        - ``matrix`` has the addresses of the weights.
+        - ``splits`` are the indices of the ranges to multiply by.
         - ``rows`` (first, count) selects rows of the activations.
-        - ``sums`` is the view (address and stride) of the sums in the accumulators. Its address is
-          the accumulator row of the first selected activation row and tile column. Its stride is
-          the number of accumulator rows from one tile column to the next.
         - ``tiles`` (first, count) selects tile columns of the weights, each as wide as the array.
-        - ``source`` is the view (address and stride) of the activations, by default the layer's
+        - ``sums`` has the accumulator row for the first selected activation row and tile column.
+          Its stride is the number of accumulator rows from one tile column to the next.
+        - ``source`` is the address and stride of the activations, by default those of the layer's
           input.
+
+        A layer may have a low-rank correction: two thin matrices, whose product is added to the
+        weights. If ``splits`` has the last range, there are also instructions that multiply by the
+        second thin matrix.
         """
         m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -335,8 +339,8 @@ class Rules(ABC):
     def row_rescales(self, op: Op) -> list[Rescale]:
         """Return a list of the requantization parameters of a norm or a conversion.
 
-        The list has one entry for each part of the columns (:meth:`column_parts`), or a single
-        entry if all columns have the same parameters.
+        Usually the list has one element for each part of the columns (:meth:`column_parts`). If all
+        columns have the same parameters, it has a single element.
         """
         assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
         if op.rescale.per_tensor:

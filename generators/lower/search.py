@@ -138,10 +138,11 @@ class Search:
         return self._tried[key]
 
     def rebank(self, best: PlacedTrial) -> PlacedTrial:
-        """Return the fastest trial found by moving the buffers of ``best`` to other memory banks.
+        """Return a faster version of the program ``best``, with buffers in other scratchpad banks.
 
-        A trial is a program with its predicted cycles. If the program of ``best`` moves parts of
-        tensors to external memory, the result is ``best``.
+        Two buffers in one bank cannot be read in the same cycle. So buffers that are used at the
+        same time are moved to different banks. The result is ``best`` if no version is faster, or
+        if the program moves parts of tensors to external memory.
         """
         return best if best.source.spilled else settle(best)
 
@@ -182,12 +183,12 @@ class Search:
         return axes
 
     def improve(self, best: PlacedTrial) -> PlacedTrial:
-        """Return the trial with the lowest cost found by changing the choices of ``best``.
+        """Return a faster program than ``best``, found by changing one choice after another.
 
-        A trial is a program with its predicted cycles. The cost is the predicted cycles, and the
-        number of program words if the cycles are equal. The choices are changed one after another.
-        For each choice, every change of :meth:`changes` is tried, and the trial with the lowest
-        cost is used further.
+        Choices are settings of the compiler, such as the size of loads. For each choice, the method
+        tries all alternatives from :meth:`changes`. It keeps the program with the fewest predicted
+        cycles, and changes the next choice of this program. If cycles are equal, the program with
+        fewer words is kept. If no change is better, the result is ``best``.
         """
         for changes in self.changes(best.source.choices):
             plans = [replace(best.source.choices, **change) for change in changes]

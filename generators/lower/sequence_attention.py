@@ -19,10 +19,12 @@ from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
-    """Append an item (instructions and loads) that computes all heads of an attention.
+    """Append the instructions of an encoder's attention, with the load of its parameters.
 
-    The rows of the queries are processed in chunks whose scores fit the scratchpad and the
-    accumulators. ``label`` is the name of the buffer for the requantization parameters.
+    The query rows are processed in groups, whose scores fit the scratchpad and the accumulators.
+
+    - ``lowering`` collects the instructions of the program.
+    - ``label`` is the name of the scratchpad buffer for the requantization parameters.
     """
     config, choices = lowering.config, lowering.choices
     # Layers have as many parameter words each: heads are alike in all of them or in none.
@@ -50,7 +52,12 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
 
 
 class SequenceAttention(Heads):
-    """Makes the instructions of an attention, head by head and some query rows at a time."""
+    """Makes the instructions of an encoder's attention, for a group of query rows at a time.
+
+    Usually a group has rows of one head. If one softmax processes several heads, it has rows of
+    each. ``words`` has the addresses of requantization parameters, and ``alike`` is true if all
+    heads have the same parameters.
+    """
 
     def __init__(
         self, lowering: Lowering, op: Attention, words: Mapping[str, Words], *, alike: bool
@@ -113,7 +120,11 @@ class SequenceAttention(Heads):
         return max(1, min(choices.together, min(room, sums) // m))
 
     def pipeline(self, heads: Sequence[int]) -> list[Node]:
-        """Return the instructions of ``heads``, ordered so that products run during softmaxes."""
+        """Return the instructions of some heads, in an order that keeps the array busy.
+
+        While the vector engine computes the softmax of some query rows, the array computes products
+        for other rows.
+        """
         return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
 
     def loops(self) -> list[Node]:

@@ -53,10 +53,11 @@ class Spilled:
 
 
 class Spill:
-    """Adds loads and stores to a program whose buffers do not all fit the scratchpad at once.
+    """Adds loads and stores to a program whose tensors do not all fit the scratchpad at once.
 
-    Each buffer contains a block, which is a part of a tensor. Blocks without room in the scratchpad
-    are stored in external memory, from address ``free`` on, and loaded before their next use.
+    A buffer contains a block of a tensor. If there is no room for a buffer, another one is stored
+    to external memory. It is loaded again before its next use. ``known`` are the lifetimes of the
+    buffers, and ``free`` is the first free address of external memory.
     """
 
     def __init__(

@@ -152,7 +152,10 @@ class Stage:
 
 @dataclass
 class Blob:
-    """Bytes that LOAD instructions copy from external memory into one scratchpad buffer."""
+    """Collects data, such as weights, that a program loads into one scratchpad buffer.
+
+    :meth:`put` adds data, and :meth:`load` appends one LOAD instruction for the added data.
+    """
 
     stage: Stage
     item: Item

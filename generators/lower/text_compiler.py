@@ -95,43 +95,41 @@ def compile_text(
     texts: int = 1,
     search: bool = True,
 ) -> Artefact:
-    """Return a compiled decoder whose KV cache has room for ``context`` tokens.
+    """Return a compiled decoder: setup programs, and programs that process tokens.
 
-    A full cache keeps the first ``sinks`` tokens and the most recent tokens. A prompt is processed
-    in chunks of at most ``rows`` tokens, or fewer if the accumulators have no room for the sums. If
-    the program of a chunk exceeds the program memory, tokens are processed one by one. External
-    memory has ``memory_bytes`` bytes, by default the whole address range of the configuration.
-
-    If the configuration has more than two weight slots (array storage for one weight tile each),
-    all weights stay on the chip. Setup programs load them once, in parts that fit external memory.
-    The embeddings of the vocabulary and of the positions stay in the scratchpad if they fit.
-    Otherwise they are read from external memory for each token.
-
-    If the configuration has two weight slots, each run loads all weights from external memory.
-    Keys, values and requantization parameters stay on the chip if they fit. Otherwise each run also
-    loads these, and the program has a loop over the layers. If external memory has no room for both
-    the embeddings and the data that each run loads, setup programs first copy the embeddings to the
-    scratchpad. The host then writes the other data to external memory.
-
-    If the model's norms are deferred, a norm stores one factor for each row, and the next product
-    multiplies the row by it. Then weights must stay on the chip, and tokens are processed one by
-    one.
-
-    Further options:
-
-    - If ``texts`` is 2, a run processes one token of each of two texts with separate caches.
-      Prompts are not processed in chunks. Requantization parameters, keys and values must fit the
-      chip.
+    - ``context`` is the most tokens in the KV cache. If it is full, the first ``sinks`` tokens and
+      the most recent tokens are kept.
+    - ``rows`` is the most prompt tokens in one run (a chunk). Chunks are smaller if the sums exceed
+      the accumulators. If a chunk's program exceeds the program memory, a run has one token.
+    - ``memory_bytes`` is the size of external memory, by default all that the configuration can
+      address.
+    - ``texts`` is 1 or 2. If it is 2, a run processes one token of each of two texts with separate
+      caches. Prompts are not processed in chunks. Requantization parameters, keys and values must
+      fit the chip.
     - If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
       Each run computes all keys and values from these inputs, with identical results.
-    - If ``sparse`` is true, weights that each run loads are sparse matrices if this makes the
-      products of one token faster.
-    - If ``search`` is true, the result is the fastest program of a search, otherwise the first that
-      fits.
+    - If ``sparse`` is true, weights that each run loads may be stored as sparse matrices. This is
+      done if it makes the products of one token faster.
+    - If ``search`` is true, the result is the fastest program of a search. Otherwise it is the
+      first that fits.
 
-    Raises :class:`FitError` if a memory of the chip is too small or a unit does not support the
-    model. Raises :class:`InputError` if the value of an option is out of range, for example a
-    ``context`` of more tokens than the model supports, or if external memory is too small.
+    A weight slot is storage in the array for one weight tile. The number of slots decides the
+    memory of the weights:
+
+    - If there are more than two slots, all weights stay on the chip. Setup programs load them once.
+      The embeddings of vocabulary and positions stay in the scratchpad if they fit. Otherwise each
+      run loads those of its tokens.
+    - If there are two slots, each run loads all weights from external memory. Keys, values and
+      requantization parameters stay on the chip if they fit. Otherwise each run also loads these,
+      and the program has a loop over the layers. If external memory is too small for all data,
+      setup programs copy the embeddings to the scratchpad.
+
+    A deferred norm stores one factor for each row, by which the next product multiplies the row.
+    Such a model needs weights that stay on the chip, and runs of one token.
+
+    Raises :class:`FitError` if a memory of the chip is too small, or if a unit does not support the
+    model. Raises :class:`InputError` if an option is out of range, or if external memory is too
+    small.
     """
     cache = Cache(context, sinks, recompute)
     check_texts(decoder, cache, texts)

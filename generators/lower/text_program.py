@@ -1,7 +1,8 @@
-"""A compiled decoder: setup programs that fill the chip once, and programs that process tokens.
+"""Compilation of a decoder's plan to programs with addresses and predicted cycles.
 
-The host writes the registers that :class:`celosia.generators.runtime.host.Host` computes, and then
-starts a program at its first word.
+A decoder has two kinds of programs. Setup programs run once, and load data that stay on the chip,
+such as weights. The other programs process tokens. Before each run, the host writes the registers
+that :class:`celosia.generators.runtime.host.Host` computes.
 """
 
 from collections.abc import Mapping

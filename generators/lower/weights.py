@@ -59,16 +59,16 @@ class Held:
 def cuts(
     op: Linear, rows: slice, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[Held]:
-    """Divide rows of a layer's weights into parts of at most ``size`` bytes, and yield the parts.
+    """Yield pieces of a layer's weights, each with at most ``size`` bytes.
 
-    ``rows`` selects rows of the layer's weight matrix [k, n]. A tile column is a range of the
-    matrix's columns, as wide as the array of multipliers. A part has all selected rows of one or
-    more tile columns. If a single tile column has more than ``size`` bytes, a part has only some of
-    the selected rows of one tile column.
+    Weights are copied to the chip piece by piece. They are a matrix [k, n]. A tile column is a
+    range of its columns, as wide as the array. Usually a piece has one or more tile columns with
+    all selected rows. If one tile column has more than ``size`` bytes, a piece has some of its
+    rows.
 
-    ``bounds`` are ascending indices of tile columns, from 0 to the number of tile columns. A part
-    does not extend across a bound. Parts between two neighbouring bounds have about equal sizes.
-    Without ``bounds``, all parts have about equal sizes.
+    - ``rows`` selects the rows of the matrix.
+    - ``bounds`` are indices of tile columns in ascending order, from 0 to the number of tile
+      columns. No piece extends across a bound. By default, there are no bounds inside the matrix.
     """
     stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
     tiles = size // (stored_rows(stored, k) * config.array.cols)
@@ -99,16 +99,20 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[Held]:
-    """Return the parts of a layer's weights that are stored if tiles of zeros are omitted.
+    """Divide a range of a layer's weights into the parts to store, and omit tiles of zeros.
 
-    ``whole`` is the range of weights to divide, and ``used`` [k, n] is False for weights that are
-    zero. If ``used`` is None, nothing is omitted, and the only part is ``whole``. Otherwise parts
-    are rectangles of tiles, and each part needs one product instruction.
+    Each part needs a product instruction. So omitting zeros saves cycles, but may need more program
+    words.
 
-    If a tile column has only zeros, it is always omitted. Omitting another rectangle of zeros may
-    require one more product instruction, which has :data:`PRODUCT_WORDS` program words. So the
-    rectangle is omitted only if this saves at least ``ratio`` cycles for each of these words, in a
-    product of ``height`` rows. If groups of weights share scales, only whole groups are omitted.
+    - ``whole`` is the range of weights.
+    - ``used`` [k, n] is False for weights that are zero. If it is None, the only part is ``whole``.
+    - ``height`` is the number of activation rows in a product.
+    - ``ratio`` is the fewest cycles that each additional program word must save.
+
+    Each part is a rectangle of tiles. A tile column (as wide as the array) with only zeros is
+    always omitted. Any other rectangle of zeros is omitted only if it saves at least
+    ``ratio * PRODUCT_WORDS`` cycles. If groups of weights share scales, only whole groups are
+    omitted.
     """
     if used is None:
         return [whole]
@@ -255,12 +259,16 @@ def _coded(
 
 
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
-    """Return the number of bytes of all linear layers' weights in external memory.
+    """Return the predicted size (bytes) of all linear layers' weights in external memory.
 
-    A matrix is counted as sparse if three conditions are true: the machine's zero-skip unit can
-    multiply by it, the sparse form is not larger, and a product of one row is predicted to take
-    fewer cycles. A compiled model may divide a matrix into parts, each dense or sparse, so its
-    number of bytes may differ.
+    A sparse matrix is stored without zeros, for the zero-skip unit. A matrix is counted as sparse
+    if all of these conditions are true, and otherwise as dense:
+
+    - The zero-skip unit supports the matrix.
+    - The sparse matrix is not larger than the dense one.
+    - A product of one row is predicted to take fewer cycles.
+
+    A compiled model may have another size, because the compiler may divide a matrix into parts.
     """
     total = 0
     for op in (

@@ -1,10 +1,11 @@
-"""Windowed attention with global tokens: the keys to which a group of query rows attends.
+"""Windowed attention: the keys to which a group of query rows attends.
 
-In windowed attention, a query attends to the keys of nearby tokens (its window) and of the global
-tokens. Scores have one row per query of the group, and one column per key. The columns of the
-global tokens are inserted between the others, where the windows of all rows of the group overlap.
-So each row attends to one interval of columns. The interval moves by one column from each row to
-the next.
+In windowed attention, a query attends to nearby tokens (its window) and to global tokens. Scores
+have one row per query, and one column per key. In each row, the softmax reads one interval of
+columns. The interval may move by a fixed step from row to row.
+
+So the columns of global tokens are inserted where the windows of all rows of the group overlap.
+Each row then attends to one interval, which moves by one column per row.
 """
 
 import math
