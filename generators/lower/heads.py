@@ -228,12 +228,10 @@ class Heads:
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
     def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the DRAIN instructions that requantize contexts and write them to the scratchpad.
+        """Yield the DRAIN instructions that requantize the contexts of the query rows ``step``.
 
-        A context is a row of an attention's result: the sum of values weighted by probabilities.
-        ``step`` are the query rows, of one or more heads. ``acc`` is the first accumulator row of
-        their contexts. ``columns`` (first, count) are the columns to requantize, the same for each
-        head.
+        Contexts are sums of values weighted by probabilities, from accumulator row ``acc`` on.
+        ``columns`` (first, count) are the columns to requantize, the same for each head.
         """
         total, first = sum(rows.total for rows in step), step[0]
         if self.layout.beside:

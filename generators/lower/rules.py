@@ -78,9 +78,8 @@ class Rules(ABC):
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
         """Return whether the program can compute ``behind`` directly after ``op``, row by row.
 
-        ``behind`` are rowwise operations, such as norms: each row of a result depends on only one
-        row of the input. This class always returns True. A subclass may return False, for example
-        if the parameter memory is too small.
+        ``behind`` are operations on single rows, such as norms. This class always returns True. A
+        subclass may return False, for example if the parameter memory is too small.
         """
         return True
 
@@ -201,20 +200,15 @@ class Rules(ABC):
         """Yield the instructions that multiply rows of activations by a linear layer's weights.
 
         The weights are a matrix [k, n], whose k rows may be divided into ranges. Each range has
-        separate instructions. Their products are added in the same accumulator rows.
+        separate instructions, which add to the same sums.
 
-        - ``matrix`` has the addresses of the weights.
-        - ``splits`` are the indices of the ranges to multiply by.
+        - ``splits`` are the indices of the ranges to multiply by. The last range includes the
+          second thin matrix of the layer's low-rank correction, if there is one.
         - ``rows`` (first, count) selects rows of the activations.
         - ``tiles`` (first, count) selects tile columns of the weights, each as wide as the array.
         - ``sums`` has the accumulator row for the first selected activation row and tile column.
           Its stride is the number of accumulator rows from one tile column to the next.
-        - ``source`` is the address and stride of the activations, by default those of the layer's
-          input.
-
-        A layer may have a low-rank correction: two thin matrices, whose product is added to the
-        weights. If ``splits`` has the last range, there are also instructions that multiply by the
-        second thin matrix.
+        - ``source`` is the address and stride of the activations (default: the layer's input).
         """
         m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
