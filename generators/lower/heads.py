@@ -111,9 +111,8 @@ class Heads:
     def scores(self, rows: Rows, sums: View, columns: Part) -> Iterator[Draft]:
         """Yield the instructions that multiply queries by keys.
 
-        - ``rows``: the query rows.
-        - ``sums``: view (address and stride) of the scores in the accumulators.
-        - ``columns``: range (first, count) of the scores' columns. There is a column for each key.
+        ``rows`` are the query rows. ``columns`` (first, count) are the scores' columns, one for
+        each key. ``sums`` is the view (address and stride) of the scores in the accumulators.
         """
         layout, op, m = self.layout, self.op, self._m([rows])
         first, width = layout.queries[rows.head]
@@ -138,9 +137,8 @@ class Heads:
 
         The instruction is needed if the softmax does not read the scores from the accumulators.
 
-        - ``step``: the query rows, each with a row of scores.
-        - ``sums``: view (address and stride) of the scores in the accumulators.
-        - ``columns``: range (first, count) of the scores' columns. There is a column for each key.
+        ``step`` are the query rows, and ``columns`` (first, count) are the scores' columns, one for
+        each key. ``sums`` is the view (address and stride) of the scores in the accumulators.
         """
         head = next(start for start, count in self.runs if step[0].head < start + count)
         work = self._work(

@@ -68,11 +68,9 @@ class Rules(ABC):
         """Return the operand for an instruction's number of rows.
 
         The instruction processes ``count`` adjacent rows of a tensor, from row ``first`` on. The
-        tensor has ``total`` rows. A run with few tokens may process fewer rows.
-
-        If the number is the same in all runs, the result is this number. Otherwise the result is a
-        :class:`Given`: an operand that reads the number from a register. The host writes the
-        register before each run.
+        tensor has ``total`` rows. A run with few tokens may process fewer rows. The result is a
+        constant if all runs process equally many rows. Otherwise it is a :class:`Given`, which
+        reads the number from a register. The host writes the register before each run.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -153,11 +151,9 @@ class Rules(ABC):
 
         Each element of ``wanted`` is a range of an operation's parameter words. It is (all words
         of the operation, index of the range's first word, number of words). If the number is 0, the
-        range ends at the operation's last word. An address is the index of a range's first word in
-        the memory.
+        range ends at the operation's last word. An address is the index of a range's first word.
 
-        If a range is in external memory, instructions that load it are appended to the program.
-        Nothing is loaded again if the previous call had the same ranges.
+        A range in external memory is first loaded, unless the previous call had the same ranges.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
