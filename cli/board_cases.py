@@ -40,7 +40,7 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """The arguments of ``celosia build`` for this build, without ``--out``."""
+        """The arguments with which ``celosia build`` builds this case, without ``--out``."""
         fields = (("board", self.board), ("unit", self.unit), ("config", self.config))
         words = [word for name, value in fields if value for word in (f"--{name}", value)]
         words += [word for change in self.changes for word in ("--set", change)]

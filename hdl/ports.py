@@ -226,8 +226,8 @@ class EventPort(wiring.Signature):
     Three bits of the field report that a command is offered, accepted or completed. A mask in the
     field has a 1 for each other engine that must complete a command before the next command may
     begin. ``array`` has one bit for each counter whose name begins with ``ARRAY_``, in the order of
-    ``celosia.arch.registers``. The bit of the array's activity in the previous cycle is 1, and all
-    others are 0; outside a run, all bits are 0.
+    ``celosia.arch.registers``. During a run exactly one bit is 1: that of the counter which counts
+    the previous cycle. Outside a run all bits are 0.
     """
 
     def __init__(self) -> None:

@@ -259,11 +259,11 @@ class MatrixTiming:
       weights and activations are in the same scratchpad bank;
     - in an array of adder trees: after the tile's last line of weights.
 
-    Further rules apply to special weights and commands:
+    Further rules:
 
-    - If weights of any format and activations are in the same bank, each read of the bank for
-      weights delays the activations by one cycle.
-    - Weights in a format of fewer than 8 bits need fewer reads.
+    - If weights and activations are in the same bank, each read of weights delays the activations
+      by one cycle.
+    - Weights of fewer than 8 bits need fewer reads than INT8 weights.
     - Weights in weight slots (storage in the array) need no reads, and no lines arrive.
     - A PRELOAD loads weights and has no activations. For each of its tiles, the time of the
       activations is counted as one cycle.

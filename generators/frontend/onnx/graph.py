@@ -50,7 +50,7 @@ def _reads(node: Any) -> set[str]:
 
 
 class Graph:
-    """An ONNX graph, with methods that run its nodes or recognize the values that they compute.
+    """An ONNX graph, with methods that run its nodes and find the operations that they form.
 
     The graph is changed to a batch of 1 when the object is created. ``path`` is the file's path; a
     colon and the name of an output may follow, to select this output. ``model`` is the ONNX model
