@@ -124,6 +124,7 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
         )
     except Exception as error:
         raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
+    halves = [own.name for own in session.get_inputs() if own.type == "tensor(float16)"]
 
     def compute(values: Values) -> Array:
         first = graph.places[0]
@@ -131,6 +132,7 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
         own = values[first.name] if isinstance(values, Mapping) else values
         length = np.size(own) if first.kind == "tokens" else graph.tokens
         feeds = graph.feeds(own, length, others)
+        feeds |= {name: feeds[name].astype(np.float16) for name in halves}
         if graph.batch > 1:
             feeds = {name: np.repeat(array, graph.batch, axis=0) for name, array in feeds.items()}
         try:
