@@ -72,11 +72,10 @@ class MatrixSizes(Datapath):
 
     @property
     def vector_passes(self) -> int:
-        """Largest number of times that a row of activations passes through the array in a product.
+        """Number of passes through the array that a row of activations needs at most in a product.
 
-        If the array accepts INT16 activations, the number is 2: an INT16 row takes two passes.
-        Otherwise the number is ``passes``: an 8-bit weight is multiplied in this number of parts,
-        one in each pass.
+        An INT16 row needs two passes, so the number is 2 if the array accepts INT16 activations.
+        Otherwise the number is ``passes``: each pass multiplies by some bits of a weight.
         """
         return 2 if self.array.wide else self.passes
 

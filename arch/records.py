@@ -183,7 +183,7 @@ class Fused:
 class Factors:
     """Memory of normalization factors, one per row of a softmax or RMS norm.
 
-    DRAIN multiplies each row of a later matrix product by the row's factor.
+    The instruction DRAIN, which requantizes a matrix product, multiplies each row by its factor.
     """
 
     rows: int

@@ -32,8 +32,8 @@ class VectorSizes(Datapath):
     def table_slots(self) -> int:
         """Number of activation tables (functions such as GELU) that the vector engine can hold.
 
-        A table has 256 entries. A machine without activation tables has the value 2, the default of
-        ``activation.slots``.
+        A table has 256 entries. Without the record ``activation`` the number is 2, the default of
+        ``activation.slots``, although the machine has no table.
         """
         return (self.activation or Activation()).slots
 

@@ -11,11 +11,10 @@ from celosia.tb.machine.toolchain import environment
 
 
 def run_command(words: Sequence[str], *, refuses: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run the command line ``celosia WORDS --json`` in the project's folder.
+    """Run ``celosia WORDS --json`` in the project's folder; return exit code and printed texts.
 
-    WORDS are ``words``. The result has the exit code and the printed texts. Raises
-    :class:`RunError` if the exit code is not 0 and no result is printed. If ``refuses`` is true,
-    exit code 2, by which a command refuses its input, does not raise an error.
+    WORDS are ``words``. Raises :class:`RunError` if the exit code is not 0 and standard output is
+    empty. If ``refuses`` is true, exit code 2 (the command refuses its input) raises no error.
     """
     main = "from celosia.cli.main import main; main()"
     done = subprocess.run(

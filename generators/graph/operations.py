@@ -68,8 +68,8 @@ class Linear:
 
         ``rows`` and ``columns`` are slices of the weight matrix [k, n]. If the layer's ``stored``
         is None, each byte is one INT8 weight, and there is a row of bytes for each row of weights.
-        Otherwise the bytes have codes, which stand for weights in the format of ``stored``; a byte
-        may have several codes.
+        Otherwise each byte contains one or more codes. A code is a number of few bits that stands
+        for a weight in the format of ``stored``.
         """
         if self.stored is None:
             return self._operands[rows, columns]

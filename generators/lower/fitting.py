@@ -23,10 +23,10 @@ MOST_TRIES = 24
 
 
 class Stage(IntEnum):
-    """Reasons why a program does not fit an accelerator, with larger numbers for closer attempts.
+    """Reasons why a program does not fit an accelerator.
 
-    The compiler tries several programs for an encoder. If none fits, it reports the attempt whose
-    reason has the largest number.
+    The compiler tries several programs for an encoder. If none fits, it reports the reason with the
+    largest number: this program was the closest to fitting.
     """
 
     LACKING = 0

@@ -47,8 +47,8 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
     The list has one more element: the number of columns of the row. A weight slot (array storage
     for one weight tile) has the keys of ``key_heads`` heads, one head's keys below another's. A
-    product multiplies the row by all of these keys. So a head's queries follow zeros, which are
-    multiplied by the keys above the head's keys.
+    product multiplies the row by all of these keys. Therefore zeros precede a head's queries: they
+    are multiplied by the keys of other heads, which are above this head's keys in the slot.
 
     - If ``spaced`` is false, the number of zeros is the number of slot rows above the head's keys.
     - If ``spaced`` is true, the number of zeros is ``(key_heads - 1) * key_dim`` for each head.

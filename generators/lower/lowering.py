@@ -141,11 +141,11 @@ class Lowering(Rules):
         return [load(*move, move[0].buffer, outside=tensor.stride) for move in moves]
 
     def leave(self, tensor: Tensor, end: int) -> list[Node]:
-        """Return the STORE instruction of a block of columns, as a list.
+        """Return a list with the STORE instruction of the block whose last column is ``end - 1``.
 
-        Some tensors are stored in external memory block by block, each block as soon as it is
-        complete. ``end`` is the column after the computed columns. The list is empty if no block
-        ends there, or if ``tensor`` is not stored in this way.
+        Some tensors are stored in external memory by blocks of columns, each block as soon as it is
+        complete. The list is empty if no block ends with this column, or if ``tensor`` is not
+        stored in this way.
         """
         if tensor.buffer not in self.leaving:
             return []
@@ -203,16 +203,14 @@ class Lowering(Rules):
         return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide ``total`` rows into parts that do not cross a border between blocks of tensors.
+        """Divide ``total`` rows into parts, each inside one block of each tensor.
 
-        A tensor may be divided into blocks of rows, which have separate buffers.
+        A block is a range of rows with a separate buffer. ``tensors`` are pairs (buffer name, row):
+        ``row`` is the index in the tensor of the first divided row. A part has at most ``most``
+        rows.
 
-        - ``most`` is the largest number of rows in a part.
-        - ``tensors`` are pairs (buffer name, row). The index ``row`` is the tensor's row that
-          corresponds to row 0 of the divided rows.
-
-        The borders between blocks divide the rows into intervals. The result has a list of parts
-        for each interval. A part is (first row, number of rows).
+        The result has a list for each range between two borders of blocks: the range's parts (first
+        row, number of rows).
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)

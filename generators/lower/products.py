@@ -70,9 +70,9 @@ class Product:
         columns, each as wide as the array.
 
         - ``source``: the view (address and row stride) of the activations in the scratchpad.
-        - ``sums``: the view of the sums of the whole matrix in the accumulators. Its address is the
-          first accumulator row of tile column 0. Its stride is the number of accumulator rows from
-          one tile column to the next.
+        - ``sums``: the view of the accumulators to which products with the matrix are added. Its
+          address is the first accumulator row of the matrix's tile column 0. Its stride is the
+          number of accumulator rows from one tile column to the next.
         - ``m``: the number of rows of activations.
         """
         held, place, zero = self.held, self.place, self.op.source.zero

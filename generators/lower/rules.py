@@ -149,9 +149,10 @@ class Rules(ABC):
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
         """Return the addresses of requantization parameters in the parameter memory.
 
-        Each element of ``wanted`` is a range of an operation's parameter words. It is (all words
-        of the operation, index of the range's first word, number of words). If the number is 0, the
-        range ends at the operation's last word. An address is the index of a range's first word.
+        Each element (``words``, ``first``, ``count``) of ``wanted`` is a range of an operation's
+        parameter words: ``count`` of all its ``words``, from index ``first`` on. If ``count`` is 0,
+        the range ends at the last of the words. The result has, for each range, the index of its
+        first word in the parameter memory.
 
         A range in external memory is first loaded, unless the previous call had the same ranges.
         """

@@ -50,8 +50,8 @@ def forward(
 
     Arrays are [batch, rows, columns]. All inputs of a batch have the same length. For an encoder,
     ``inputs`` are feature vectors, [batch, tokens, features], or token numbers, [batch, tokens].
-    The tensor ``input`` has the rows that the machine reads. These are the feature vectors
-    ``inputs`` of a model whose first layer is linear, and otherwise the embeddings of the tokens.
+    The tensor ``input`` has the rows that the machine reads. If the model's first layer is linear,
+    they are the feature vectors ``inputs``; otherwise they are the embeddings of the tokens.
 
     The tensor ``output`` is the model's result. If the field ``unit`` of the model's description is
     true, each row of ``output`` is scaled to Euclidean length 1.

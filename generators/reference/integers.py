@@ -1,20 +1,20 @@
 """The integer reference: evaluates any quantized model with whole tensors, without tiling.
 
 A decoder computes these tensors for each token. Numbers in parentheses are the equations of
-docs/numerics.md. ``x`` is the residual stream in INT16; all other tensors are INT8 except scores
-and logits. ``q``, ``k`` and ``v`` are queries, keys and values, ``p`` probabilities, and ``W``
-weights::
+docs/numerics.md. The residual stream ``x``, the scores ``q k'`` and the logits are INT16; all other
+tensors are INT8. ``q``, ``k`` and ``v`` are queries, keys and values, ``p`` probabilities, and
+``W`` weights::
 
-    x = embedding[token]                      (2) to INT16, learned positions added
+    x = embedding[token]                      (2); learned positions are added
     h = norm(x)                               (4)
     q, k = rotate(h Wq), rotate(h Wk)         (9); some models first apply norm (4) to each head
     v = h Wv                                  (1)
-    p = softmax(q k')                         (1) to INT16, (3)
+    p = softmax(q k')                         (1), (3)
     x = x + (p v) Wo                          (1), (2)
     x = x + cross(norm(x))                    encoder-decoder: attention to k, v of the source
     h = norm(x)                               (4)
     x = x + (silu(h Wg) * (h Wu)) Wd          (2), (10); or x + gelu(h Wu) Wd
-    logits = norm(x) Wh                       (4), (1) to INT16
+    logits = norm(x) Wh                       (4), (1)
 """
 
 import itertools

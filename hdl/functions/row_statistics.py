@@ -65,7 +65,7 @@ class RowStatistics(Component):
         return 3 + -(-ceil_log2(self.lanes) // 2)
 
     def circuit(self, m):
-        """Build circuits for each row's sum, sum of squares, variance and inverse root."""
+        """Build circuits for each row's sum, sum of squares, variance and inverse square root."""
         m.submodules.root = root = self._root
         total, squares, done = self._sum(m)
         m.d.comb += [

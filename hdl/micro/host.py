@@ -18,7 +18,7 @@ class MicroHost(RunRegisters):
     the core reports the end of the run by ``over``, or until ``abort`` is 1. ``pc`` is the value
     that the host last wrote to the register PC. Program words, and the registers that programs use
     (R1 and others), are stored in the data memory (``celosia.arch.micro.memory``). One cycle after
-    the host writes one of them, ``write_en`` is 1, and ``write_data`` is the word to store at
+    the host writes such a word, ``write_en`` is 1, and ``write_data`` is the word to store at
     ``write_addr``. ``faults``, ``abort``, ``forget``, ``recovered`` and ``irq`` are the ports of an
     inner :class:`celosia.hdl.control.outcome.Outcome` with the same names.
     """

@@ -52,8 +52,8 @@ class MapFront(Component):
 class ColumnOffset(Component):
     """Computes the distance from the first column of the current beat to a given column of its row.
 
-    A beat has ``lanes`` adjacent columns of a row. The number of the given column is ``first`` in
-    row 0, and increases by ``step`` from row to row. ``offset`` is this number minus the number of
+    A beat has ``lanes`` adjacent columns of a row. The index of the given column is ``first`` in
+    row 0, and increases by ``step`` from row to row. ``offset`` is this index minus the index of
     the beat's first column. If ``offset`` is from 0 to ``lanes - 1``, the beat has the given
     column, and ``offset`` is its lane. Otherwise the column is in another beat or outside the row.
     After a cycle with ``start`` at 1, the current beat is the first of row 0. ``advance`` moves to

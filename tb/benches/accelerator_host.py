@@ -97,10 +97,10 @@ class Events:
             self._pause += 1
 
     def skip(self, cycles: int) -> None:
-        """Count ``cycles`` cycles without :meth:`sample`, in which all engines were idle.
+        """Count ``cycles`` cycles in which all engines are idle.
 
-        The cycles are added to the array's idle cycles with the cause FETCH (the sequencer fetches
-        instructions).
+        Do not call :meth:`sample` for these cycles. They are added to the array's idle cycles with
+        the cause FETCH (the sequencer fetches instructions).
         """
         self._pause += cycles
         self._before = (0, False)

@@ -44,7 +44,7 @@ class ModelledDdr3:
     Verilog and the module name of the board's top level. Its result is Verilog with a new top level
     ``top``, which contains the board and the memory. The model must store the content of each bank
     in a Verilog array ``mem``, ``mem_1`` and so on. If the simulation starts with a
-    given content of the memory, it writes this content to these arrays.
+    given content of the memory, the simulation writes this content to these arrays.
     """
 
     chip: Ddr3Chip

@@ -45,11 +45,11 @@ class CoveredModule:
     numbers: dict[int, int]
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return a key that sorts the coverage points of all modules with equal circuits alike.
+        """Return the sort key of a coverage point.
 
         ``point`` is a triple: line number in the Verilog, column, and Verilator's name of the
-        point. The lines of a circuit may have different numbers in different designs. Therefore the
-        sort key has, in place of the line number, an index that is the same in all designs.
+        point. Two designs may contain the same circuit at different line numbers. Therefore the key
+        has, in place of the line number, an index that is the same in all designs.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
