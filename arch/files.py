@@ -118,18 +118,20 @@ def within(place: Path | str) -> Iterator[None]:
 
 
 def read_text(path: Path, label: str = "") -> str:
-    """Return a file's text; raise :class:`InputError` if it is unreadable or not UTF-8."""
+    """Return a file's text, without a byte order mark at its start.
+
+    Raises :class:`InputError` if the file is unreadable or not UTF-8.
+    """
     with reading(path, label):
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
 
 
 def read_lines(path: Path, label: str) -> list[str]:
     """Return the lines of a text file without their line ends (LF, CR LF or CR).
 
-    A byte order mark at the start is removed. Raises :class:`InputError` if the file cannot be
-    read.
+    Raises :class:`InputError` if the file cannot be read.
     """
-    lines = read_text(path, label).removeprefix("\ufeff").split("\n")
+    lines = read_text(path, label).split("\n")
     return lines if lines[-1] else lines[:-1]
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from celosia.arch.errors import InputError
-from celosia.arch.files import read_lines
+from celosia.arch.files import read_lines, read_toml
 from celosia.cli.input_options import random_count
 from celosia.generators.frontend.sample_files import (
     input_files,
@@ -48,6 +48,7 @@ def test_lines_end_where_lines_end(tmp_path: Path) -> None:
     assert read_lines(path, "lines") == [odd, "second", "third"]
     assert read_sentences(path) == [odd, "second", "third"]
     assert read_answers(write(path, "\ufeffa\x0cb\tc\u2028d\n")) == [("a\x0cb", "c\u2028d")]
+    assert read_toml(write(path, "\ufeffdim = 3\n"), "description") == {"dim": 3}
 
 
 def test_blank_lines_are_refused_where_labels_could_belong_to_them(tmp_path: Path) -> None:

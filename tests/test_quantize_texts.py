@@ -94,6 +94,8 @@ def test_given_texts_are_as_long_as_the_longest() -> None:
             InputError, match=r"^Calibration needs at least one text, and none of them empty$"
         ):
             given_texts(GPT, weights_of(GPT), wrong, 4)
+    with pytest.raises(InputError, match=rf"^Tokens of model {GPT.name} must be from 0 to"):
+        given_texts(GPT, weights_of(GPT), [[1 << 63]], 4)
 
 
 @pytest.mark.parametrize(("room", "texts", "places"), [(9, 3, 4), (4.5, 1, 4), (2, 1, 2)])

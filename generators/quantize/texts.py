@@ -160,5 +160,5 @@ def given_texts(
             row += texts[place % len(texts)]
             place += 1
         rows.append(row[:most])
-    tokens = np.array(rows, np.int64)
+    tokens = np.array(rows)
     return calibrate(model, weights, tokens, 100.0, progress, None, LEAST_ERROR)
