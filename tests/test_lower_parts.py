@@ -129,7 +129,9 @@ def test_trials_have_a_sample_of_the_layers() -> None:
     [
         # Too many words with the largest loads: nothing smaller and nothing that spills.
         ({"program_depth": 16}, False, {(True, False, False)}),
-        ({"program_depth": 16}, True, {(True, False, False), (False, False, False)}),
+        ({"program_depth": 16}, True, {(True, False, False)}),
+        # Loops with loads in one place may have half of the words.
+        ({"program_depth": 200}, True, {(True, False, False), (False, False, False)}),
         # Tensors alone exceed the scratchpad: loads in one place do not help.
         ({"scratchpad_bytes": 256}, False, {(True, False, False)}),
         ({"scratchpad_bytes": 256}, True, None),

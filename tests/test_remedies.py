@@ -35,6 +35,9 @@ ELSEWHERE = {
         "test_onnx_published.py::test_a_decoder_without_an_end_is_refused"
     ),
     "; give it with --context": "test_onnx_published.py::test_a_length_that_nodes_fix",
+    "; give its Hugging Face folder": (
+        "test_onnx_files.py::test_files_of_tensors_have_at_most_2_gib"
+    ),
     "; make it for more with --context ": (
         "test_sentence_folders.py::test_texts_that_no_setting_cuts_are_refused"
     ),

@@ -123,7 +123,15 @@ def test_tensors_in_files_beside_the_graph(tmp_path: Path) -> None:
     form, path = Form(), tmp_path / "model.onnx"
     form.save(path, form.block("x"))
     saved = {"save_as_external_data": True, "location": "weights", "size_threshold": 0}
-    onnx.save(onnx.load(str(path)), str(path), **saved)
+    whole = onnx.load(str(path))
+    onnx.save(whole, str(path), **saved)
+    odd = onnx.load(str(path), load_external_data=False)
+    odd.graph.initializer[0].external_data.add(key="basepath", value="x")
+    path.write_bytes(odd.SerializeToString())
+    with refused("; save the model again"):
+        load_source(str(path))
+    onnx.save(whole, str(path), **saved)
+    load_source(str(path))
     content = (tmp_path / "weights").read_bytes()
     (tmp_path / "weights").unlink()
     with refused(f"; put it into the folder {tmp_path}"):
