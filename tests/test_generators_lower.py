@@ -30,7 +30,7 @@ from celosia.generators.lower.schedule import first_plans
 from celosia.generators.lower.spill import Spill
 from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.program.allocate import Use, fit, uses
+from celosia.generators.program.allocate import Use, across, fit, uses
 from celosia.generators.program.draft import Draft, Ref, Repeat, flatten
 from celosia.generators.program.tokens import Access, order
 from celosia.generators.quantize.options import Quantization
@@ -252,6 +252,27 @@ def test_setup_programs_are_as_few_as_memory_and_program_allow(seed) -> None:
         # The next instruction has no room in the part before it.
         assert length + words[draft.opcode] > depth or len(fill.image) + bytes_of > most
         assert following.words[0] == draft.opcode
+
+
+def test_setup_programs_load_an_image_in_any_order() -> None:
+    image = np.random.default_rng(1).integers(0, 256, 640).astype(np.uint8)
+    drafts = [load(Ref("some"), addr, 2, 32) for addr in range(576, -1, -64)]
+    loads = list[Draft]()
+    made = fills(drafts, image, SMALL, 130, lambda some: loads.extend(some) or [0])
+    assert len(made) == 5
+    moved = iter(loads)
+    for fill in made:
+        for start in (0, 64):
+            assert next(moved).number("dram_addr") == start
+        assert len(fill.image) == 128
+    assert b"".join(fill.image for fill in made) == image.reshape(10, 64)[::-1].tobytes()
+
+
+def test_a_table_across_two_banks_fits_them() -> None:
+    config = SMALL.replace(scratchpad_bytes=4096, scratchpad_banks=8)
+    assert across(32, 32, config) == 2048 - 512
+    assert across(38, 32, config) is None
+    assert across(8, 32, config) is None
 
 
 def test_a_step_waits_itself_for_what_it_must_follow() -> None:

@@ -57,6 +57,16 @@ def test_every_token_is_as_in_the_integer_and_near_the_float_reference(
     assert np.corrcoef(logits.ravel(), exact.ravel())[0, 1] > (0.9 if options else 0.96)
 
 
+def test_setup_in_parts_loads_what_setup_at_once_does() -> None:
+    """The matrix of the norms' conversion is the first load, and not the first in the image."""
+    decoder, _ = quantized(NORMED)
+    program = compile_text(decoder, ROOMY["fused"], context=8, memory_bytes=1024)
+    assert len(program.setup) > 9
+    session, tokens = TextSession(program, "golden"), tokens_of(decoder, 4)
+    session.take(tokens)
+    assert np.array_equal(session.logits(), evaluate(decoder, tokens)["logits"][-1])
+
+
 @pytest.mark.parametrize("model", [UNEQUAL, NORMED])
 def test_two_texts_at_once(model) -> None:
     decoder, _ = quantized(model)

@@ -8,6 +8,8 @@ external memory and runs the program.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.generators.program.draft import Draft
@@ -19,17 +21,26 @@ Assemble = Callable[[Sequence[Draft]], list[int]]
 
 @dataclass
 class _Part:
-    """Some of the instructions, and the external bytes that they load."""
+    """Some of the instructions, and the data that they load, in the order of the loads."""
 
-    first: int
-    end: int
     words: int = DEFINITIONS[Opcode.HALT].words
+    size: int = 0
+    """Bytes of the data."""
     drafts: list[Draft] = field(default_factory=list)
+    pieces: list[Bytes] = field(default_factory=list)
 
-    def fill(self, image: Bytes, assemble: Assemble) -> Fill:
-        drafts = [_moved(draft, self.first) for draft in self.drafts]
-        data = image[self.first : self.end].tobytes()
-        return Fill(data, assemble(drafts), written(drafts))
+    def append(self, draft: Draft, piece: Bytes) -> None:
+        """Append an instruction and the bytes that it loads; they follow those of earlier loads."""
+        if draft.opcode == Opcode.LOAD:
+            draft = replace(draft, operands={**draft.operands, "dram_addr": self.size})
+        self.drafts.append(draft)
+        self.pieces.append(piece)
+        self.words += DEFINITIONS[draft.opcode].words
+        self.size += piece.size
+
+    def fill(self, assemble: Assemble) -> Fill:
+        data = np.concatenate([np.zeros(0, np.uint8), *self.pieces])
+        return Fill(data.tobytes(), assemble(self.drafts), written(self.drafts))
 
 
 def fills(
@@ -40,28 +51,25 @@ def fills(
     An image is the content of external memory. Each :class:`Fill` has a part of the image, and a
     setup program that copies this part to memories on the chip.
 
-    - ``drafts`` are the instructions that load the image, from its first byte to its last. Each may
-      load at most ``memory_bytes`` bytes.
+    - ``drafts`` are the instructions that load the image, in any order of its bytes. Each may load
+      at most ``memory_bytes`` bytes.
     - ``memory_bytes`` is the size of external memory, and so the largest size of a part.
     - ``assemble`` is a function that returns the program words of a list of instructions.
     """
-    parts = [_Part(0, 0)]
+    parts = [_Part()]
     for draft in drafts:
-        part, words = parts[-1], DEFINITIONS[draft.opcode].words
-        end = part.end
-        if draft.opcode == Opcode.LOAD:
-            addr, m, stride = (draft.number(name) for name in ("dram_addr", "m", "dram_stride"))
-            end = addr + m * stride
-        if end - part.first > memory_bytes or part.words + words > config.control.program_depth:
-            part = _Part(part.end, end)
+        part, piece, words = parts[-1], _loaded(draft, image), DEFINITIONS[draft.opcode].words
+        too_large = part.size + piece.size > memory_bytes
+        if too_large or part.words + words > config.control.program_depth:
+            part = _Part()
             parts.append(part)
-        part.end = end
-        part.words += words
-        part.drafts.append(draft)
-    return [part.fill(image, assemble) for part in parts]
+        part.append(draft, piece)
+    return [part.fill(assemble) for part in parts]
 
 
-def _moved(draft: Draft, by: int) -> Draft:
+def _loaded(draft: Draft, image: Bytes) -> Bytes:
+    """Return the bytes of an image that an instruction loads."""
     if draft.opcode != Opcode.LOAD:
-        return draft
-    return replace(draft, operands={**draft.operands, "dram_addr": draft.number("dram_addr") - by})
+        return image[:0]
+    addr, m, stride = (draft.number(name) for name in ("dram_addr", "m", "dram_stride"))
+    return image[addr : addr + m * stride]

@@ -131,13 +131,13 @@ def across(rows: int, stride: int, config: Config) -> int | None:
     each of the two banks, and no row is in both banks. The result is None in these cases:
 
     - the scratchpad has one bank;
-    - the buffer would extend beyond the scratchpad;
+    - the buffer does not fit the two banks;
     - the buffer has at most half the bytes of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
-    start = middle - half_bytes(rows, stride, config)
-    fits = start >= 0 and start + size <= config.scratchpad.bytes
-    return start if fits and 2 * size > config.bank_bytes and middle else None
+    half = half_bytes(rows, stride, config)
+    fits = max(half, size - half) <= config.bank_bytes
+    return middle - half if fits and 2 * size > config.bank_bytes and middle else None
 
 
 def half_bytes(rows: int, stride: int, config: Config) -> int:
