@@ -157,9 +157,8 @@ class Program(Shown):
             for tokens in texts:
                 check_length(code, tokens, 1, code.places)
             logits, total = run_tokens(code, target(code, on, timing), texts, timing, self.bits)
-            return Run(
-                logits, total.cycles or None, total.mismatches, total.tensors, total.counters
-            )
+            spent = total.cycles or None, total.mismatches, total.tensors
+            return Run(logits, *spent, total.counters)
         prepared: Sequence[Any] = []
         if model is None:
             rows = [as_array(self.name, each).astype(float) for each in several(self.name, inputs)]

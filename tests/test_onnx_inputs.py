@@ -194,10 +194,10 @@ def test_a_mask_of_a_file_cuts_each_sample(tmp_path) -> None:
 def test_rows_of_an_output_that_belong_to_no_token(tmp_path) -> None:
     """There are as many rows as tokens, and each of them depends on the mean of all tokens."""
     form, path = Form(), tmp_path / "model.onnx"
-    there = form.add("Cast", "mask", to=FLOAT)
-    hidden = form.add("Mul", form.add("Sub", np.float32(1), there), np.float32(-1e9))
+    marks = form.add("Cast", "mask", to=FLOAT)
+    hidden = form.add("Mul", form.add("Sub", np.float32(1), marks), np.float32(-1e9))
     x = form.block(form.linear("x", 6), form.add("Unsqueeze", hidden, np.array([1, 2])))
-    rows = form.add("Unsqueeze", there, np.array([2]))
+    rows = form.add("Unsqueeze", marks, np.array([2]))
     total = form.add("ReduceSum", form.add("Mul", x, rows), np.array([1]), keepdims=0)
     labels = form.add("Add", total, form.rng.normal(0, 1, (4, 1)).astype(np.float32))
     form.write(path, labels, [SEQUENCE, ("mask", INT, [1, 4])], 2)

@@ -46,7 +46,7 @@ class ModelPhy(Module, AutoCSR):
     def of(cls, real, config, watched):
         """Return a subclass of this class with the constructor arguments of the PHY class ``real``.
 
-        For a simulation, LiteDRAM's generator uses the subclass in the place of ``real``, the PHY
+        For a simulation, LiteDRAM's generator uses the subclass instead of ``real``, the PHY
         of a board. ``config`` is the generator's configuration. If ``watched`` is true, the model
         prints a line for each violation of the DDR3 chip's timing; otherwise it prints nothing.
         """

@@ -34,8 +34,8 @@ def token_mask(node: Node) -> Mask:
     bound = known.reshape(()).item()
     near = {*range(_NEAR + 1), *range(math.floor(bound) - _NEAR, math.floor(bound) + _NEAR + 1)}
     tried = np.array(sorted(number for number in near if number >= 0 or number == bound))
-    given = [tried.astype(known.dtype) if v is numbers else v for v in node.inputs]
-    marks = node.fold(given)[0].ravel().astype(bool)
+    operands = [tried.astype(known.dtype) if v is numbers else v for v in node.inputs]
+    marks = node.fold(operands)[0].ravel().astype(bool)
     usual = 2 * int(marks.sum()) > len(marks)
     (missing,) = np.nonzero(marks != usual)
     if len(missing) != 1 or node.made.padding not in (None, tried[missing[0]]):
