@@ -63,6 +63,15 @@ DENSE = f"bert.{PLAIN}"
                                            "classifier.bias": np.zeros(5)}, {},
          "Setting 'id2label' in {0}/config.json must have 5 names, one for each "
          "output in {0}/model.safetensors, not 3"),
+        ("ViTForImageClassification", {}, {"id2label": {}},
+         "Setting 'id2label' in {0}/config.json must have 3 names, one for each "
+         "output in {0}/model.safetensors, not 0"),
+        ("ViTForImageClassification", {}, {"num_labels": 0},
+         "Setting 'num_labels' in {0}/config.json must be 3, the outputs in "
+         "{0}/model.safetensors, not 0"),
+        ("ASTForAudioClassification", {}, {"num_labels": 2, "id2label": None},
+         "Setting 'num_labels' in {0}/config.json must be 3, the outputs in "
+         "{0}/model.safetensors, not 2"),
         ("BertForSequenceClassification", {}, {"max_position_embeddings": 30},
          "Setting 'max_position_embeddings' in {0}/config.json must be 24, not 30, by the weight "
          "'embeddings.position_embeddings.weight'"),

@@ -214,11 +214,17 @@ class Folder:
         """Return a tuple of the names of the classes, in class order.
 
         The tuple is empty if config.json has no names, or only default names such as ``LABEL_0``.
-        ``outputs`` is the number of classes. Raises :class:`InputError` if config.json has names,
-        but their number is not ``outputs``, or a class has no valid name.
+        ``outputs`` is the number of classes. Raises :class:`InputError` if config.json states
+        another number of classes, or a class has no valid name.
         """
-        names_by_number = self.config.get("id2label") or {}
-        if names_by_number and len(names_by_number) != outputs:
+        count, stated = self.given.get("num_labels"), self.config.get("id2label")
+        names_by_number = stated or {}
+        if count is not None and count != outputs:
+            raise InputError(
+                f"Setting 'num_labels' in {self.config_path} must be {outputs}, the outputs in "
+                f"{self.weights_path}, not {count!r}"
+            )
+        if stated is not None and len(names_by_number) != outputs:
             raise InputError(
                 f"Setting 'id2label' in {self.config_path} must have {outputs} names, one for each "
                 f"output in {self.weights_path}, not {len(names_by_number)}"
