@@ -16,6 +16,8 @@ from celosia.generators.frontend.host_steps import Array
 from celosia.generators.frontend.hugging_face_folder import Folder
 from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
 from celosia.generators.frontend.named_inputs import Values
+from celosia.generators.frontend.onnx.file import read_model
+from celosia.generators.frontend.onnx.halves import has_halves, widened
 from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.text_families import TEXT_FAMILIES
 
@@ -110,6 +112,7 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
 
     The function takes one input: an array, or a dictionary from each input's name to its array. A
     graph may have several outputs; the function returns the one that Celosia imports, in float64.
+    A graph in half precision runs in float32, as half precision rounds each node's result.
     ``tokens`` is the number of the input's tokens, or 0 if the graph fixes this number. Raises
     :class:`InputError` if ONNX Runtime is missing or cannot run the file.
     """
@@ -118,13 +121,12 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     options = runtime.SessionOptions()
     # Optimizations compute products with int8 weights in int8, though the graph has floats.
     options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    model = read_model(path)
     try:
-        session = runtime.InferenceSession(
-            str(graph.file), options, providers=["CPUExecutionProvider"]
-        )
+        content = widened(model).SerializeToString() if has_halves(model) else str(graph.file)
+        session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
         raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
-    halves = [own.name for own in session.get_inputs() if own.type == "tensor(float16)"]
 
     def compute(values: Values) -> Array:
         first = graph.places[0]
@@ -132,7 +134,6 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
         own = values[first.name] if isinstance(values, Mapping) else values
         length = np.size(own) if first.kind == "tokens" else graph.tokens
         feeds = graph.feeds(own, length, others)
-        feeds |= {name: feeds[name].astype(np.float16) for name in halves}
         if graph.batch > 1:
             feeds = {name: np.repeat(array, graph.batch, axis=0) for name, array in feeds.items()}
         try:

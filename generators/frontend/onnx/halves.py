@@ -15,6 +15,15 @@ _CONSTANTS = (2**0.5, 0.5**0.5, (2 / math.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 0.
 """Constants of activations; a graph in half precision has them rounded."""
 
 
+def has_halves(model: Any) -> bool:
+    """Return whether a tensor, an input or a cast of a model is in half precision."""
+    kinds = {value.type.tensor_type.elem_type for value in model.graph.input}
+    kinds |= {tensor.data_type for tensor in tensors_of(model)}
+    nodes = every_node(model.graph)
+    kinds |= {each.i for node in nodes for each in node.attribute if each.name in _KINDS}
+    return not kinds.isdisjoint(_HALVES)
+
+
 def widened(model: Any) -> Any:
     """Return a model whose tensors, inputs, outputs and casts in half precision are made float32.
 
