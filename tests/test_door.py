@@ -198,3 +198,15 @@ def test_pairs_of_graphs_without_types_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="The tokens of a pair are of two types, but model model"):
         source.encode("a\tb")
     assert source.encode("a").ndim == 1
+
+
+@pytest.mark.parametrize("value", ["12", 0, -5, float("nan"), True, [512]])
+def test_longest_texts_are_positive_numbers(tmp_path: Path, value: object) -> None:
+    encoder_folder(ENCODERS[0], tmp_path / "model")
+    path = tmp_path / "model" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": value}))
+    message = (
+        f"Setting 'model_max_length' in {path} must be a positive number or null, not {value!r}"
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_source(str(tmp_path / "model"))

@@ -23,13 +23,20 @@ class FolderTokenizer(Tokenizer):
     def __init__(self, folder: Path, sentences: SentenceFolder):
         """Read the tokenizer of a folder.
 
-        Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`.
+        Raises :class:`InputError` as :func:`celosia.generators.frontend.processors.read_tokenizer`,
+        or if the longest text that the tokenizer's settings allow is no positive number of tokens.
         """
         self._library = read_tokenizer(folder)
         self.prompt = sentences.prompt
         if sentences.lower:
             self._lower(folder)
-        own = int(min(self._library.model_max_length, _UNBOUNDED))
+        stated = self._library.model_max_length
+        if type(stated) not in (int, float) or not stated >= 1:
+            raise InputError(
+                f"Setting 'model_max_length' in {folder / 'tokenizer_config.json'} must be a "
+                f"positive number or null, not {stated!r}"
+            )
+        own = int(min(stated, _UNBOUNDED))
         self.longest = sentences.longest or (own if own < _UNBOUNDED else 0)
 
     def _lower(self, folder: Path) -> None:
