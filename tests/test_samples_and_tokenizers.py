@@ -6,9 +6,11 @@ import json
 import numpy as np
 import pytest
 
+from celosia.arch.errors import InputError
 from celosia.generators.frontend.sample_files import read_samples
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
+from celosia.generators.frontend.text_sources import open_tokenizer
 from celosia.generators.frontend.tokenizer import FileTokenizer, read_sentences
 from celosia.generators.frontend.weights import load_model
 from celosia.generators.reference.floats import forward
@@ -87,6 +89,25 @@ def test_tokenizers_that_are_refused(tmp_path) -> None:
     path.write_text("{}")
     with pytest.raises(ValueError, match=r"^Tokenizer .* is not one: "):
         FileTokenizer(path)
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("marked", [True, False])
+def test_words_outside_a_vocabulary_without_a_token_for_them(tmp_path, marked) -> None:
+    write_tokenizer(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    del content["model"]["vocab"]["[UNK]"]
+    content["post_processor"] = content["post_processor"] if marked else None
+    path.write_text(json.dumps(content))
+    words, blue = open_tokenizer(path, len(WORDS)), "Text 'red blue' has no tokens: WordLevel error"
+    assert words.begin == (WORDS.index("[CLS]") if marked else None)
+    assert words.encode("red fox") == ([1, 4, 5, 2] if marked else [4, 5])
+    for encode in (words.encode, lambda text: FileTokenizer(path).encode(text, 9)):
+        with pytest.raises(InputError, match=f"^{blue}"):
+            encode("red blue")
+    path.write_text(json.dumps(content | {"model": content["model"] | {"vocab": {}}}))
+    refused("The tokenizer's vocabulary has no token for any text", open_tokenizer, path, 1)
 
 
 def test_samples_from_files(tmp_path) -> None:

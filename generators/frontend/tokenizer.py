@@ -2,6 +2,7 @@
 
 import itertools
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class FileTokenizer(Tokenizer):
 
     def _tokens(self, text: str, second: str | None, most: int) -> tuple[list[int], list[int]]:
         self._library.enable_truncation(max_length=most, **self._cut)
-        encoding = self._library.encode(text, second)
+        encoding = _encoded(self._library, text, second)
         return encoding.ids, encoding.type_ids
 
 
@@ -126,12 +127,12 @@ class TextTokenizer(TokenizerLike):
 
         A text begins as the tokenizer defines. ``begin`` is the first token of an empty text if the
         tokenizer itself has none; ``ends`` are the tokens that end a text. ``cleaned`` texts have
-        no space before punctuation.
+        no space before punctuation. Raises :class:`InputError` if no text has a token.
         """
         tokenizer.no_padding()
         tokenizer.no_truncation()
         self._tokenizer = tokenizer
-        encoding = tokenizer.encode("a")
+        encoding = _example(tokenizer)
         first = next(zip(encoding.ids, encoding.special_tokens_mask, strict=True), (0, 0))
         self.begin = int(first[0]) if first[1] else begin
         self.ends, self.cleaned = ends, cleaned
@@ -145,9 +146,10 @@ class TextTokenizer(TokenizerLike):
     def encode(self, text: str) -> list[int]:
         """Return a text's tokens, or only the start token ``begin`` if the text has no tokens.
 
-        Raises :class:`InputError` if the text has no tokens and ``begin`` is None.
+        Raises :class:`InputError` if the text has no tokens and ``begin`` is None, or if a part of
+        it is not in a vocabulary that has no token for unknown parts.
         """
-        tokens = list(self._tokenizer.encode(text).ids)
+        tokens = list(_encoded(self._tokenizer, text).ids)
         return some(tokens or ([] if self.begin is None else [self.begin]))
 
     def piece(self, token: int, before: int) -> bytes:
@@ -210,6 +212,25 @@ class NumberTokenizer(TokenizerLike):
     def piece(self, token: int, before: int) -> bytes:
         """Return a token's number as bytes, preceded by a space unless the token is the first."""
         return f"{' ' if before >= 0 else ''}{token}".encode()
+
+
+def _encoded(tokenizer: Any, text: str, second: str | None = None) -> Any:
+    """Return the package's encoding of a text or of a pair of texts.
+
+    Raises :class:`InputError` if a part of a text has no token.
+    """
+    try:
+        return tokenizer.encode(text, second)
+    except Exception as error:  # the package raises Exception itself
+        raise InputError(f"Text {text!r} has no tokens: {error}") from error
+
+
+def _example(tokenizer: Any) -> Any:
+    """Return the encoding of a short text that has at least one token."""
+    for text in ("a", *sorted(tokenizer.get_vocab(with_added_tokens=False))):
+        with suppress(Exception):
+            return tokenizer.encode(text)
+    raise InputError("The tokenizer's vocabulary has no token for any text")
 
 
 def some(tokens: list[int]) -> list[int]:
