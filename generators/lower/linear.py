@@ -23,7 +23,7 @@ from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.rows import Rows
 from celosia.generators.lower.staging import Blob
-from celosia.generators.lower.weights import Held, tiles_held, weights_used
+from celosia.generators.lower.weights import Held, weights_used
 from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
 
 
@@ -274,20 +274,25 @@ class LinearLayer:
             source = self.op.low_rank.first.target
             marks = lowering.blocks[source.buffer].column_marks
             thin = [slice(row, row + n) for row, n in cut(source.columns, marks)]
-        columns = slice(part[0], sum(part))
-
-        def divide(op: Linear, rows: slice) -> list[tuple[Held, list[Held]]]:
-            whole, used = Held(rows, columns), self.used if op is self.op else None
-            ratio = lowering.choices.compact
-            return [(whole, tiles_held(op, whole, config, used, ratio, self.height))]
+        whole = Held(rows, slice(part[0], sum(part)))
 
         def add(draft: Draft) -> None:
             block.body.append(replace(draft, once=True))
 
-        home, height = lowering.choices.home, self.height if lowering.choices.coded else 0
-        room = Room(lowering.memory, home, data.put, add, divide, height=height, complete=data.load)
-        products, correction = room.layer(self.op, rows, thin)
-        tiles = max(len(self.op.planes), 1) * Held(rows, columns).tiles(config)
+        choices = lowering.choices
+        room = Room(
+            lowering.memory,
+            choices.home,
+            data.put,
+            add,
+            data.load,
+            height=self.height,
+            coded=choices.coded,
+            used=self.used,
+            ratio=choices.compact,
+        )
+        products, correction = room.layer(self.op, whole, thin)
+        tiles = max(len(self.op.planes), 1) * whole.tiles(config)
         lowering.left_out += tiles - sum(product.held.tiles(config) for product in products)
         return products, correction
 

@@ -5,7 +5,7 @@ Weights in external memory are loaded by each run. Identity matrices, which conv
 another scale or width, stay in the scratchpad.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -37,7 +37,7 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     Raises :class:`InputError` if the weights are nested (stored as separate bit planes), but the
     configuration has more than two slots.
     """
-    low, (rescale, tiles), k = op.low_rank, _queries(plan, op), op.weight.shape[0]
+    low, (rescale, tiles), (k, n) = op.low_rank, _queries(plan, op), op.weight.shape
     words = [plan.keep(rescale, by_tile=True, early=op.residual)]
     if op.planes:
         if plan.cuts.resident:
@@ -50,11 +50,12 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     room = _room(plan, _bounds(plan, op))
     for row, end in pairwise([0, *(_split_rows(plan, op) if plan.cuts.resident else ()), k]):
         thin = [] if low is None or end < k else [slice(0, len(low.weight))]
-        products, correction = room.layer(op, slice(row, end), thin)
+        products, correction = room.layer(op, Held(slice(row, end), slice(0, n)), thin)
         splits.append(products)
     if low is not None:
         thin_words = [plan.keep(low.first.rescale, by_tile=True)]
-        first, _ = _room(plan, ()).layer(low.first, slice(0, k))
+        rank = low.first.target.columns
+        first, _ = _room(plan, ()).layer(low.first, Held(slice(0, k), slice(0, rank)))
         first, correction = (
             [replace(each, stage=THIN) for each in products] for products in (first, correction)
         )
@@ -111,22 +112,15 @@ def _plane_words(plan: Plan, op: Linear, plane: Plane, words: Words) -> Words:
 
 def _room(plan: Plan, bounds: Sequence[int]) -> Room:
     """Return the memory for weights. Streamed weights are always cut at some tile columns."""
-    stage, config = plan.stage, plan.config
-
-    def divide(op: Linear, rows: slice) -> Iterator[tuple[Held, Sequence[Held]]]:
-        whole = [Held(rows, slice(0, op.weight.shape[1]))]
-        parts = whole if plan.cuts.resident else cuts(op, rows, stage.size, config, bounds)
-        return ((part, [part]) for part in parts)
-
-    def cut(op: Linear, part: Held) -> Iterator[Held]:
-        return cuts(op, part.rows, stage.size, config)
+    stage, home = plan.stage, weight_homes([], plan.config)[0]
 
     def bring(data: Bytes) -> Ref:
         return stage.piece(stage.image.add(data))
 
     put = bring if plan.cuts.resident else plan.image.add
-    home = weight_homes([], config)[0]
-    return Room(plan.memory, home, put, stage.add, divide, cut, int(plan.sparse))
+    return Room(
+        plan.memory, home, put, stage.add, size=stage.size, bounds=bounds, coded=plan.sparse
+    )
 
 
 def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
@@ -137,7 +131,8 @@ def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
         # Its products are those of the parts that come.
         upper = replace(op, stored=op.planes[0].stored) if op.planes else op
         fixed = [0, *map(sum, plan.head_parts)] if plan.way.passing else ()
-        parts = cuts(upper, slice(0, len(op.weight)), plan.stage.size, plan.config, fixed)
+        whole = Held(slice(0, len(op.weight)), slice(0, op.target.columns))
+        parts = cuts(upper, whole, plan.stage.size, plan.config, fixed)
         tiles = -(-op.target.columns // plan.config.array.cols)
         return [*sorted({part.tile for part in parts}), tiles]
     if not plan.way.passing:

@@ -4,6 +4,7 @@ If the chip has room, weights stay in the scratchpad or in weight slots (array s
 they are in external memory.
 """
 
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,14 @@ from celosia.generators.lower.instructions import Count, View, preload, product
 from celosia.generators.lower.key_slots import even_runs
 from celosia.generators.lower.residence import Memory, WeightHome, Words
 from celosia.generators.lower.staging import WEIGHTS
-from celosia.generators.lower.weights import Held, slotted, stored_parts
+from celosia.generators.lower.weights import (
+    Held,
+    Mask,
+    cuts,
+    slotted,
+    stored_parts,
+    tiles_held,
+)
 from celosia.generators.program.draft import Draft, Ref
 from celosia.generators.program.image import Bytes, Piece
 from celosia.generators.program.layout import aligned, aligned_rows
@@ -199,51 +207,62 @@ class Room:
     """Stores bytes, and returns their place."""
     add: Callable[[Draft], None]
     """Adds an instruction that copies weights to slots."""
-    divide: Callable[[Linear, slice], Iterable[tuple[Held, Sequence[Held]]]]
-    """Divides rows of weights into matrices, each with the parts of it that are stored."""
-    cut: Callable[[Linear, Held], Iterable[Held]] = lambda op, part: [part]
-    """Divides a part of weights into pieces that are copied to slots one by one."""
-    height: int = 0
-    """Rows of a product with INT8, if a matrix may be a sparse one where this is faster; or 0."""
     complete: Callable[[int], None] = lambda plane: None
     """Called after each plane's weights are stored."""
+    size: int = sys.maxsize
+    """Most bytes of a piece of weights that is loaded at once."""
+    bounds: Sequence[int] = ()
+    """Tile columns that no piece extends across (:func:`cuts`)."""
+    height: int = 1
+    """Rows of a product."""
+    coded: bool = False
+    """True if a matrix of INT8 is stored as a sparse one if this is faster."""
+    used: Mask | None = None
+    """False for each weight of the layer that is zero; None if all weights are stored."""
+    ratio: int = 0
+    """Fewest cycles for a program word that leaves out zeros (:func:`tiles_held`)."""
 
     def layer(
-        self, op: Linear, rows: slice, thin: Iterable[slice] = ()
+        self, op: Linear, part: Held, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store rows of a layer's weights in the memory :attr:`home`, and return their products.
+        """Store weights of a layer in the memory :attr:`home`, and return their products.
 
         A product (:class:`Product`) describes the multiplication of activations by one stored part
         of the weights. A layer may have a low-rank correction: two thin matrices, whose product is
         added to the weights.
 
-        - ``rows``: the rows of the weight matrix [k, n] to store.
+        - ``part``: the rows and columns of the weight matrix [k, n] to store.
         - ``thin``: ranges of rows of the second thin matrix, to store as well (default: none).
 
         The result is (products with the weights, products with the second thin matrix).
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]
-        for plane, part in enumerate(planes):
-            products += self._rows(part, rows, plane)
+        for plane, stored in enumerate(planes):
+            products += self._part(stored, part, self.used, plane)
             # A correction follows the first bit plane of nested weights.
             if op.correction is not None and not plane:
-                correction = [each for some in thin for each in self._rows(op.correction, some)]
+                parts = [replace(part, rows=rows) for rows in thin]
+                correction = [each for own in parts for each in self._part(op.correction, own)]
             self.complete(plane)
         return products, correction
 
-    def _rows(self, op: Linear, rows: slice, plane: int = 0) -> list[Product]:
-        """Store some rows of weights, with ``plane`` bit planes above them; return products."""
+    def _part(
+        self, op: Linear, whole: Held, used: Mask | None = None, plane: int = 0
+    ) -> list[Product]:
+        """Store a part of weights, with ``plane`` bit planes above them; return products."""
         config, products = self.memory.config, list[Product]()
         flags = format_flags(op.stored, config, self.memory.name)
         flags |= {"a_wide"} if op.source.wide else set()
+        slots = self.home == WeightHome.SLOTS
         # The zero-skip unit takes rows of INT8.
-        height = 0 if op.source.wide else self.height
-        for whole, parts in self.divide(op, rows):
-            if self.home == WeightHome.SLOTS:
+        height = self.height if self.coded and not op.source.wide else 0
+        for piece in [whole] if slots else cuts(op, whole, self.size, config, self.bounds):
+            parts = tiles_held(op, piece, config, used, self.ratio, self.height)
+            if slots:
                 products += [self._in_slots(op, part, flags) for part in parts]
                 continue
-            stored = stored_parts(op, whole, parts, config, height)
+            stored = stored_parts(op, piece, parts, config, height)
             products += [Product(op, part, self.put(data), flags, plane) for part, data in stored]
         return products
 
@@ -252,7 +271,7 @@ class Room:
         config, wide = self.memory.config, flags & {"a_wide"}
         slot_op, rows, kept, used = slotted(op, part.rows, config, flags - wide)
         slots = self.memory.take_slots(rows.stop - rows.start, part.n)
-        for held in self.cut(slot_op, replace(part, rows=rows, tile=0)):
+        for held in cuts(slot_op, replace(part, rows=rows, tile=0), self.size, config):
             data = slot_op.data(held.rows, held.columns)
             above = (held.rows.start - rows.start) // config.array.rows
             slot = slots.first + held.tile * slots.k_tiles + above

@@ -57,33 +57,34 @@ class Held:
 
 
 def cuts(
-    op: Linear, rows: slice, size: int, config: Config, bounds: Sequence[int] = ()
+    op: Linear, part: Held, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[Held]:
-    """Yield pieces of a layer's weights, each with at most ``size`` bytes.
+    """Yield pieces of a part of a layer's weights, each with at most ``size`` bytes.
 
     Weights are copied to the chip piece by piece. They are a matrix [k, n]. A tile column is a
     range of its columns, as wide as the array. Usually a piece has one or more tile columns with
-    all selected rows. If one tile column has more than ``size`` bytes, a piece has some of its
+    all rows of the part. If one tile column has more than ``size`` bytes, a piece has some of its
     rows.
 
-    - ``rows`` selects the rows of the matrix.
-    - ``bounds`` are indices of tile columns in ascending order, from 0 to the number of tile
-      columns. No piece extends across a bound. By default, there are no bounds inside the matrix.
+    - ``part`` selects rows and columns of the matrix.
+    - ``bounds`` are indices of tile columns of the part in ascending order, from 0 to the number of
+      tile columns. No piece extends across a bound. By default, there are no bounds inside.
     """
-    stored, (k, n) = op.stored, (rows.stop - rows.start, op.weight.shape[1])
-    tiles = size // (stored_rows(stored, k) * config.array.cols)
+    stored, cols = op.stored, config.array.cols
+    tiles = size // (stored_rows(stored, part.k) * cols)
     least = part_rows(stored, config)
-    depth = k if tiles else size // (stored_rows(stored, least) * config.array.cols) * least
-    total = -(-n // config.array.cols)
+    depth = part.k if tiles else size // (stored_rows(stored, least) * cols) * least
+    total = -(-part.n // cols)
     starts = [
         first + start
         for first, end in pairwise(bounds or (0, total))
         for start, _ in split(end - first, -(-(end - first) // (tiles or 1)))
     ]
+    left, right = part.columns.start, part.columns.stop
     for first, end in pairwise([*starts, total]):
-        columns = slice(first * config.array.cols, min(n, end * config.array.cols))
-        for row in range(rows.start, rows.stop, depth):
-            yield Held(slice(row, min(row + depth, rows.stop)), columns, first)
+        columns = slice(left + first * cols, min(right, left + end * cols))
+        for row in range(part.rows.start, part.rows.stop, depth):
+            yield Held(slice(row, min(row + depth, part.rows.stop)), columns, part.tile + first)
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
@@ -128,7 +129,7 @@ def tiles_held(
         Held(
             slice(rows.start + begin * depth, min(rows.start + end * depth, rows.stop)),
             slice(columns.start + first * cols, min(columns.start + last * cols, columns.stop)),
-            first,
+            whole.tile + first,
         )
         for begin, end, first, last in _rectangles(tiles)
     ]
