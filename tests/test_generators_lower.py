@@ -1,6 +1,7 @@
 """Edges of the functions that lower models: exact limits, and parts that fill a memory."""
 
 import re
+from functools import partial
 from itertools import product
 from types import SimpleNamespace
 
@@ -14,7 +15,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.blocks import Blocks, by_columns, by_rows
-from celosia.generators.lower.checks import check_encoder
+from celosia.generators.lower.checks import check_graph
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.decoder import Layers
@@ -99,18 +100,19 @@ def test_a_machine_has_exactly_what_a_model_needs() -> None:
     graph = encoder(SMALL)
     longest = max(op.weight.shape[0] for op in graph.ops if isinstance(op, Linear))
     rows = max(MODEL.tokens, MODEL.dim)
-    check_encoder(graph, SMALL.replace(max_k=longest, max_row=rows))
+    check = partial(check_graph, graph, cache=Cache(graph.places, 0))
+    check(SMALL.replace(max_k=longest, max_row=rows))
     for field, least in (("max_k", longest), ("max_row", rows)):
         message = (
             f"Model toy needs {field} of at least {least}, but configuration small has {least - 1}"
         )
         with pytest.raises(FitError, match=f"^{message}$") as refused:
-            check_encoder(graph, SMALL.replace(**{field: least - 1}))
+            check(SMALL.replace(**{field: least - 1}))
         assert refused.value.remedies == ({field: least},)
     for unit in ("softmax", "b_transpose"):
         message = f"Model toy needs the unit {unit}, which configuration small leaves out"
         with pytest.raises(FitError, match=f"^{message}$") as refused:
-            check_encoder(graph, SMALL.replace(**{unit: False, "fused": False}))
+            check(SMALL.replace(**{unit: False, "fused": False}))
         assert refused.value.remedies == ({unit: True},)
 
 

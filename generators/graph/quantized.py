@@ -146,7 +146,7 @@ class Graph(Generic[D]):
         Elements of keys (K) have the same number of bits, with one exception: in each head, the
         first :attr:`whole` columns of the keys have 8 bits.
         """
-        return self.attentions[0].kv_bits
+        return next((op.kv_bits for op in self.attentions), OPERAND_BITS)
 
     @property
     def key_bits(self) -> int:
@@ -171,7 +171,7 @@ class Graph(Generic[D]):
 
         It is 0 if the values are stored without exponents.
         """
-        return self.attentions[0].block
+        return next((op.block for op in self.attentions), 0)
 
     @property
     def key_dim(self) -> int:
@@ -179,12 +179,14 @@ class Graph(Generic[D]):
         return self.attentions[0].key_dim
 
     @property
-    def places(self) -> int:
-        """Largest number of tokens that a text may have.
+    def places(self: "Graph[Any]") -> int:
+        """Largest number of tokens that an input or a text may have.
 
-        It is the number of rows in the table of rotary angles or, if no operation rotates, in the
-        table of learned positions.
+        For a text, it is the number of rows in the table of rotary angles or, if no operation
+        rotates, in the table of learned positions.
         """
+        if not self.reads_tokens:
+            return int(self.description.sequence)
         table = self.embedding.positions if self.rotary is None else self.rotary
         assert table is not None
         return len(table)

@@ -13,7 +13,8 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.graph import builder, network
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Attention, Linear, Norm, Op
-from celosia.generators.graph.quantized import Decoder, IntegerGraph, QuantizedModel
+from celosia.generators.graph.quantized import Decoder, IntegerGraph
+from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.residence import MOST_TEXTS, Cache
@@ -21,86 +22,85 @@ from celosia.generators.quantize.multipliers import refuse_held
 from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
-def check_encoder(quantized: QuantizedModel, config: Config) -> None:
-    """Raise an error if a configuration cannot run an encoder, whichever tiling is chosen.
-
-    :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
-
-    - The configuration lacks a unit that the encoder needs.
-    - A sum of products is longer than ``max_k``.
-    - A row of a norm or softmax is longer than ``max_row``.
-    - The bytes of a row, or of a head's part of a row, are not a multiple of ``scratchpad_align``.
-    - The field ``row_factors`` is not 0, but a norm or softmax is not deferred. A deferred
-      operation stores a factor for each row, which the requantization after the next product
-      applies.
-
-    Some values of ``multiplier_width``, ``bias_width`` and ``pre_depth`` are only for decoders with
-    all weights on chip. :class:`InputError` is raised if the configuration has such a value.
-    """
-    _check_graphs([quantized], config, quantized.description.sequence)
-    check_factors(quantized, config, 0)
-    refuse_held(quantized.description.name, config)
-
-
-def check_decoder(decoder: Decoder, config: Config, cache: Cache, rows: int) -> None:
-    """Raise an error if a configuration of the machine cannot run a decoder.
+def check_graph(
+    graph: IntegerGraph, config: Config, cache: Cache, *, rows: int = 1, texts: int = 1
+) -> None:
+    """Raise an error if a configuration cannot run a model, whichever program is compiled.
 
     - ``cache``: describes the KV cache, which stores data of earlier tokens. Usually these data are
       keys and values. If ``cache.recompute`` is true, they are the inputs of attention, from which
-      each run computes keys and values.
-    - ``rows``: the largest number of tokens in a run.
+      each run computes keys and values. For a model without a cache, ``cache.capacity`` is the
+      number of tokens of the longest input.
+    - ``rows``: the largest number of tokens of one text in a run.
+    - ``texts``: number of texts; a run processes one token of each if there are several.
 
     :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
 
-    - The configuration lacks a unit that the decoder needs.
+    - The configuration lacks a unit that the model needs.
     - A sum of products has more than ``max_k`` products.
     - A row of a norm or softmax has more than ``max_row`` elements.
     - The size of a tensor's row (bytes) is not a multiple of ``scratchpad_align``. This also
       applies to a head's columns in the row.
+    - The field ``row_factors`` does not suit the norms and softmaxes. If it is not 0, all of them
+      must be deferred. A deferred operation stores a factor for each row, such as 1 / sum, which
+      the requantization after the next product applies. If a norm or softmax is deferred, the field
+      must be at least ``texts * (1 + heads)``: for each token, a norm has one row, and a softmax
+      has one row for each head.
 
     :class:`InputError` is raised in these cases:
 
     - ``rows`` is not from 1 to :data:`MOST_ROWS`.
-    - The cache has more tokens than the decoder has positions.
-    - The array does not have operands of 8 bits.
-    - ``cache.recompute`` is true, but the decoder does not support it.
+    - ``texts`` is not from 1 to :data:`MOST_TEXTS`, or is 2 for an encoder-decoder, or for a cache
+      with inputs of attention.
+    - The cache has more tokens than the model has positions.
+    - The matrix operands do not have ``operand_width`` bits.
+    - ``multiplier_width``, ``bias_width`` or ``pre_depth`` has a value that is only for models
+      whose weights and cache stay in weight slots (array storage for one weight tile each).
+    - ``cache.recompute`` is true, but the model does not support it.
     - Keys and values have fewer than 8 bits, but the array cannot store them in this format.
     """
-    model = decoder.description
+    model, deep = graph.description, config.array.weight_depth > RING_SLOTS
+    _check_texts(graph, cache, texts)
+    if not (deep and any(op.key.home is network.Home.CACHE for op in graph.attentions)):
+        refuse_held(model.name, config)
     if not 1 <= rows <= MOST_ROWS:
         raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
-    if cache.capacity > decoder.places:
+    if cache.capacity > graph.places:
         raise InputError(
-            f"Context must be at most the {decoder.places} tokens that model {model.name} was "
+            f"Context must be at most the {graph.places} tokens that model {model.name} was "
             f"made for, not {cache.capacity}"
         )
-    graphs = [decoder] if decoder.source is None else [decoder, decoder.source]
-    if config.array.operand_width != 8:
+    own, places = config.array.operand_width, cache.capacity
+    for width in sorted({tensor.width for tensor in _operands(graph)} - {own}):
         raise InputError(
-            f"Model {model.name} has operands of 8 bits, but operand_width is "
-            f"{config.array.operand_width}"
+            f"Model {model.name} has operands of {width} bits, but operand_width is {own}"
         )
-    _check_graphs(graphs, config, max(cache.capacity, model.source_positions))
+    graphs = [graph]
+    if graph.source is not None:
+        graphs, places = [graph, graph.source], max(places, model.source_positions)
+    _check_graphs(graphs, config, places)
+    _check_factors(graph, config, texts)
     if cache.recompute:
-        _check_recomputed(decoder)
-    if decoder.kv_bits < NARROW_BITS:
-        _check_pairs(decoder, config)
-    if decoder.block:
-        _check_blocks(decoder, config)
+        _check_recomputed(graph)
+    if graph.kv_bits < NARROW_BITS:
+        _check_pairs(graph, config)
+    if graph.block:
+        _check_blocks(graph, config)
 
 
-def check_texts(decoder: Decoder, cache: Cache, texts: int) -> None:
-    """Raise :class:`InputError` if a run cannot process ``texts`` texts at once.
+def _operands(graph: IntegerGraph) -> list[Tensor]:
+    """Return the tensors that linear layers multiply, without those of INT16."""
+    linears = (op for op in graph.ops if isinstance(op, Linear))
+    return [op.source for op in linears if not op.source.wide]
 
-    The number of texts must be from 1 to :data:`MOST_TEXTS`. An encoder-decoder processes only one
-    text. Only one text is also processed if ``cache.recompute`` is true: each run then computes all
-    keys and values from stored inputs of attention.
-    """
+
+def _check_texts(graph: IntegerGraph, cache: Cache, texts: int) -> None:
+    """Refuse a number of texts that a run cannot process at once."""
     if not 1 <= texts <= MOST_TEXTS:
         raise InputError(f"Texts of a run must be from 1 to {MOST_TEXTS}, not {texts}")
     if texts == 1:
         return
-    decoder.description.refuse_source("Taking two texts at once")
+    graph.description.refuse_source("Taking two texts at once")
     if cache.recompute:
         raise InputError(
             f"Keys and values that are made anew are those of one text, but texts is {texts}"
@@ -186,19 +186,8 @@ def _check_blocks(decoder: Decoder, config: Config) -> None:
         )
 
 
-def check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
-    """Raise :class:`FitError` if ``row_factors`` does not suit a model's norms and softmaxes.
-
-    A deferred norm or softmax stores a factor for each row (such as 1 / sum). The next product's
-    requantization multiplies the row by this factor. The configuration field ``row_factors`` is the
-    number of factors that the machine can store.
-
-    - If ``row_factors`` is not 0, all norms and softmaxes must be deferred.
-    - If a norm or softmax is deferred, ``row_factors`` must be at least ``texts * (1 + heads)``.
-
-    A decoder's run processes one token of each of ``texts`` texts. For each token, a norm has one
-    row, and a softmax has one row for each head. For an encoder, ``texts`` is 0.
-    """
+def _check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
+    """Refuse a machine whose ``row_factors`` does not suit a model's norms and softmaxes."""
     name, capacity = graph.description.name, config.row_factors
     ops = [op for op in graph.ops if isinstance(op, Norm | Attention)]
     rows = texts * (1 + graph.description.heads)

@@ -13,7 +13,6 @@ from celosia.generators.graph.operations import Attention, Linear, Op, Pool
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.assembly import check_words
 from celosia.generators.lower.blocks import blocks_of
-from celosia.generators.lower.checks import check_encoder
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.linear import LinearLayer
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
@@ -88,7 +87,6 @@ def lower(
 
     Raises :class:`FitError` if the model does not fit the configuration.
     """
-    check_encoder(model, config)
     blocks, place = blocks_of(model, choices.block_bytes, config), model.output.buffer
     ends, parts = {model.input.buffer, place}, choices.loop_parts
     inner = [each for each in blocks.values() if each.passes and each.buffer not in ends]

@@ -21,7 +21,6 @@ from celosia.generators.graph.operations import (
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.blocks import Blocks, one_block
-from celosia.generators.lower.checks import check_decoder
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.instructions import table_bytes
@@ -64,9 +63,8 @@ def plan(
     - If ``sparse`` is true, weights that each run loads may be stored as sparse matrices. A matrix
       is sparse only if its product is then faster.
 
-    Raises :class:`InputError` if a memory is too small, or if the configuration lacks a unit.
+    Raises :class:`InputError` if a memory is too small.
     """
-    check_decoder(decoder, config, cache, way.rows)
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
     cuts = cuts_of(decoder, config, way, texts)
     # If only weights or only embeddings stay, setup programs have a separate image.

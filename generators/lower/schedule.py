@@ -17,9 +17,10 @@ from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.assembly import first_fit
 from celosia.generators.lower.blocks import blocks_of
+from celosia.generators.lower.checks import check_graph
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError, Stage, doubled
-from celosia.generators.lower.residence import WeightHome, weight_homes
+from celosia.generators.lower.residence import Cache, WeightHome, weight_homes
 from celosia.generators.lower.search import AHEAD, PlacedTrial, Search
 from celosia.generators.lower.weights import (
     PRODUCT_WORDS,
@@ -83,6 +84,7 @@ def schedule(
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
     fits. The message is from the attempt that was closest to fitting.
     """
+    check_graph(model, config, Cache(model.places, 0))
     scheduler = Search(model, config, batch)
     plain, tight, again, spilled = first_plans(model, config, sparse=sparse)
     refusals = list[FitError]()

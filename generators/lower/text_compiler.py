@@ -14,7 +14,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.assembly import Trial, fastest, first_fit
-from celosia.generators.lower.checks import check_factors, check_texts
+from celosia.generators.lower.checks import check_graph
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.fitting import FitError, Stage, again
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
@@ -24,7 +24,7 @@ from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_program import text_program, text_trial
 from celosia.generators.program.image import LONGEST_ROW
-from celosia.generators.quantize.multipliers import held_parameters, refuse_held
+from celosia.generators.quantize.multipliers import held_parameters
 from celosia.generators.quantize.options import Quantization
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
@@ -132,14 +132,11 @@ def compile_text(
     small.
     """
     cache = Cache(context, sinks, recompute)
-    check_texts(decoder, cache, texts)
 
     def compiled(other: Config) -> Artefact:
         if sparse:
             check_sparse(other)
-        if other.array.weight_depth <= RING_SLOTS:
-            refuse_held(decoder.description.name, other)
-        check_factors(decoder, other, texts)
+        check_graph(decoder, other, cache, rows=rows, texts=texts)
         held = held_parameters(decoder, other)
         how: dict[str, Any] = {"sparse": sparse, "texts": texts, "search": search}
         return _compile_fitting(held, other, cache, rows, memory_bytes, **how)

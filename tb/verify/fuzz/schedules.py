@@ -16,7 +16,7 @@ from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.lower.batch import batched
-from celosia.generators.lower.checks import check_factors
+from celosia.generators.lower.checks import check_graph
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.encoder_compiler import compiled_trial
 from celosia.generators.lower.fitting import FitError
@@ -116,6 +116,7 @@ def _encoder(rng: Random) -> Outcomes:
     alone = model.variable or model.class_token or model.pooling == "class"
     batch = 1 + int(rng.random() < 0.3 and not alone)
     search = Search(batched(quantized, batch), config, batch)
+    check_graph(search.model, config, Cache(quantized.places, 0))
     kinds = [kind for kind in first_plans(search.model, config, sparse=options.sparse) if kind]
     for _ in range(_PLANS):
         try:
@@ -178,10 +179,10 @@ def _decoder(rng: Random) -> Outcomes:
         model, texts.random_options(rng, config, model), int(rng.integers(1 << 30))
     )
     decoder = held_parameters(quantized, config)
-    check_factors(decoder, config, 1)
     context = int(rng.integers(texts.STEPS + 1, min(_CONTEXT, decoder.places) + 1))
     sinks = int(rng.integers(min(context, 3)))
     cache = Cache(context, sinks, recompute=bool(rng.random() < 0.2))
+    check_graph(decoder, config, cache)
     numbers = rng.integers(0, model.vocabulary, 2 * texts.LENGTH).tolist()
     for _ in range(_PLANS):
         ways = ways_of(decoder, config, cache, MOST_ROWS, 1)
