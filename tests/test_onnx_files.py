@@ -13,6 +13,7 @@ from celosia.generators.frontend.onnx import file
 from celosia.generators.frontend.onnx.file import read_model
 from celosia.generators.frontend.onnx.importer import load_onnx
 from celosia.generators.frontend.onnx.reading import stamp
+from tests.test_onnx_forms import Form
 
 onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
 pytest.importorskip("onnxruntime", reason="the package onnxruntime is not installed")
@@ -288,4 +289,39 @@ def test_files_that_are_integers_already(opset, tmp_path) -> None:
     model.opset_import[0].version = opset
     onnx.save(model, str(path))
     with pytest.raises(ValueError, match=r"it holds integers already; export the model in float"):
+        load_onnx(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "most"),
+    [
+        ("GatherND", {"batch_dims": -3}, "from 0 to 64, not -3"),
+        ("GatherND", {"batch_dims": -(1 << 63)}, "from 0 to 64, not -9223372036854775808"),
+        ("LayerNormalization", {"axis": 1 << 31}, "from -64 to 64, not 2147483648"),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_axes_that_end_the_process_are_refused(kind, attributes, most, inside, tmp_path) -> None:
+    """ONNX's libraries read beside their memory."""
+    node = helper.make_node(kind, ["x", "w"], ["y"], name="part", **attributes)
+    opsets, (name,) = [helper.make_opsetid("", 17)], attributes
+    function = helper.make_function("own", "Own", ["x", "w"], ["y"], [node], opsets)
+    nodes = [helper.make_node("Own", ["x", "w"], ["y"], domain="own")] if inside else [node]
+    weight = raw("w", INT, [1, 1], bytes(8)) if "G" in kind else raw("w", FLOAT, [6], bytes(24))
+    functions = [function] if inside else []
+    path = save(tmp_path / "model.onnx", nodes, [weight], functions=functions)
+    refused(f"Attribute {name} of node part in {path} must be {most}; export the model again", path)
+
+
+@pytest.mark.parametrize("perm", [(-4, 2, 1, 3), (0, 2, 1, 4)])
+def test_graphs_that_onnx_runtime_calls_invalid_are_refused(perm, tmp_path) -> None:
+    """ONNX's evaluator takes axes from the end."""
+    form, path = Form(), tmp_path / "model.onnx"
+    form.save(path, form.block("x"))
+    model = onnx.load(path)
+    node = next(node for node in model.graph.node if node.op_type == "Transpose")
+    node.attribute[0].CopyFrom(helper.make_attribute("perm", perm))
+    onnx.save(model, path)
+    start = rf"Model .* cannot be run: Node \({node.name}\) Op \(Transpose\) \[TypeInferenceError\]"
+    with pytest.raises(InputError, match=f"^{start} Invalid attribute perm"):
         load_onnx(path)

@@ -19,6 +19,8 @@ IR_VERSION = 10
 """Version of the format of graphs that are made here, which ONNX Runtime has read since 2024."""
 _MOST_KNOWN = 1 << 28
 """Most numbers of a value that does not depend on inputs."""
+_INVALID = ("[ShapeInferenceError]", "[TypeInferenceError]")
+"""Words of ONNX Runtime's errors for graphs that are no ONNX."""
 _SHAPE = 64
 """Most numbers of an input that may determine the shape of a node's output."""
 
@@ -31,7 +33,11 @@ class Runner:
     """A loaded graph that can be run on inputs."""
 
     def __init__(self, model: Any):
-        """Prepare a model; raise :class:`RunError` if neither implementation can run it."""
+        """Prepare a model.
+
+        Raises :class:`RunError` if ONNX Runtime calls a node's types or shapes invalid, or if
+        neither implementation can run the model.
+        """
         runtime = library("onnxruntime", "ONNX files need", "onnxruntime")
         options = runtime.SessionOptions()
         options.log_severity_level = 4
@@ -45,6 +51,8 @@ class Runner:
             )
             self._run = session.run
         except Exception as error:
+            if any(kind in str(error) for kind in _INVALID):
+                raise RunError(_line(error)) from error
             try:
                 self._run = onnx_library("onnx.reference").ReferenceEvaluator(model).run
             except Exception:

@@ -22,6 +22,8 @@ _WRITTEN_OUT = ("Attention",)
 """Nodes that are replaced by the graph with which ONNX itself defines them."""
 _MOST_NUMBERS = 1 << 29
 """Most numbers of tensors in other files; in float32 they fill the largest message, 2 GiB."""
+_MOST_AXES = 64
+"""Most axes of a tensor: far more than any model has."""
 _MOST_NODES = 1 << 18
 """Most nodes of a graph with all of its functions expanded."""
 
@@ -58,6 +60,7 @@ def read_model(path: Path) -> Any:
 
     - the file cannot be read, is no ONNX model, or lacks the named output;
     - the model's opset is not supported, or ONNX does not define the type of a node;
+    - an axis in a node's attributes is below -64 or above 64, or a number of batch axes below 0;
     - a tensor is sparse, or has fewer stored numbers than its shape needs;
     - the graph might not terminate, or might produce random results.
     """
@@ -69,6 +72,7 @@ def read_model(path: Path) -> Any:
         _check_opsets(path, model)
         _write_erfc(model.graph)
         _check_operators(path, model)
+        _check_axes(path, model)
         _check_size(path, model)
         for tensor in tensors_of(model):
             _check_tensor(path, tensor)
@@ -179,6 +183,21 @@ def _check_operators(path: Path, model: Any) -> None:
                 f"Node {node.name or node.output[0]} in {path} is of the kind {node.op_type}, "
                 "which ONNX does not have; convert the model with other parts"
             )
+
+
+def _check_axes(path: Path, model: Any) -> None:
+    """Refuse axes for which ONNX's libraries read memory beside their tables."""
+    for part in (model.graph, *model.functions):
+        for node in every_node(part):
+            for attribute in node.attribute:
+                least = 0 if attribute.name == "batch_dims" else -_MOST_AXES
+                number = attribute.i if attribute.name in ("axis", "batch_dims") else least
+                if not least <= number <= _MOST_AXES:
+                    raise InputError(
+                        f"Attribute {attribute.name} of node {node.name or node.output[0]} in "
+                        f"{path} must be from {least} to {_MOST_AXES}, not {number}; export the "
+                        "model again"
+                    )
 
 
 def _check_size(path: Path, model: Any) -> None:
