@@ -1,6 +1,6 @@
 """The order of operations: steps of a graph, steps of attention, rows of accumulators."""
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 
@@ -66,10 +66,14 @@ def test_a_step_ends_where_something_does_not_fit() -> None:
 
 
 def test_probabilities_come_ahead_of_the_contexts_of_the_step_before() -> None:
-    assert pipeline("abc", "ABC") == [*"abAcBC"]
-    assert pipeline("ab", "ABCD") == [*"abABCD"]
-    assert pipeline("a", "AB") == [*"aAB"]
-    assert pipeline("", "") == []
+    def order(probabilities: str, contexts: str) -> str:
+        steps = ([partial(iter, name) for name in names] for names in (probabilities, contexts))
+        return "".join(pipeline(*steps))
+
+    assert order("abc", "ABC") == "abAcBC"
+    assert order("ab", "ABCD") == "abABCD"
+    assert order("a", "AB") == "aAB"
+    assert order("", "") == ""
 
 
 def test_accumulators_give_rows_in_turn_and_names_their_own() -> None:

@@ -104,9 +104,8 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     ]
     # Of all texts the first steps, then the next ones.
     probabilities, *behind = ([*chain(*each)] for each in zip(*steps, strict=True))
-    for step in pipeline(probabilities, [*chain(*behind)]):
-        for draft in step():
-            make.stage.add(draft)
+    for draft in pipeline(probabilities, [*chain(*behind)]):
+        make.stage.add(draft)
 
 
 def _drain(

@@ -6,8 +6,7 @@ attends. :class:`Step` has the order of products and softmaxes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import TypeVar
+from itertools import chain, zip_longest
 
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.blocks import Blocks, Part
@@ -16,13 +15,12 @@ from celosia.generators.lower.residence import Words
 from celosia.generators.lower.windows import Span
 from celosia.generators.program.draft import Draft, Ref
 
-T = TypeVar("T")
 Steps = list[Callable[[], Iterator[Draft]]]
 """Functions that make instructions, in this order."""
 
 
-def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
-    """Return the steps of an attention in an order in which products run during softmaxes.
+def pipeline(probabilities: Steps, contexts: Steps) -> Iterator[Draft]:
+    """Yield the instructions of an attention in an order in which products run during softmaxes.
 
     A step of ``probabilities`` computes the scores of some queries, and then their softmax. A step
     of ``contexts`` multiplies such probabilities by values. Step i of ``contexts`` must use only
@@ -31,10 +29,9 @@ def pipeline(probabilities: Sequence[T], contexts: Sequence[T]) -> list[T]:
     The order is: probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and so
     on. So the array can compute contexts 0 during the softmax of probabilities 1.
     """
-    order: list[T] = [*probabilities[:1]]
-    for ahead, behind in zip_longest(probabilities[1:], contexts):
-        order += [step for step in (ahead, behind) if step is not None]
-    return order
+    for step in chain(probabilities[:1], *zip_longest(probabilities[1:], contexts)):
+        if step is not None:
+            yield from step()
 
 
 @dataclass(frozen=True)

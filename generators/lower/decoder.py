@@ -148,15 +148,6 @@ class Layers(Instructions):
             bodies += [self.take()] if self.plan.cuts.resident else []
         self._nodes += repeat(bodies, 1)
 
-    def lower_rowwise(self, step: Step) -> None:
-        """Add the instructions of norms and conversions that read the residual stream.
-
-        ``step`` has these operations in their order. A conversion changes the scale or the width
-        (bits) of numbers.
-        """
-        for op in (step.op, *step.behind):
-            self.norm(op)
-
     def lower_attention(self, step: Step) -> None:
         """Add the instructions of an attention, with its projections to queries, keys and values.
 

@@ -21,8 +21,7 @@ from celosia.generators.lower.instructions import (
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import WeightHome
-from celosia.generators.lower.rows import Rows
-from celosia.generators.lower.staging import Blob
+from celosia.generators.lower.staging import Blob, Rows
 from celosia.generators.lower.weights import Held, weights_used
 from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
 
@@ -183,7 +182,8 @@ class LinearLayer:
             made = self._piped(group, apart=apart) if piped else lowering.each(group, part)
             body += made
             body += [] if apart else lowering.leave(op.target, sum(group[-1]))
-        return [*items, Item(body=body), *self.behind.items()]
+        nodes = self.behind.nodes
+        return [*items, Item(body=body), *([Item(self.behind.loads, nodes)] if nodes else [])]
 
     def _piped(self, parts: Sequence[Part], *, apart: bool) -> list[Node]:
         """Return a loop over parts; each block's loads run beside the products before it.

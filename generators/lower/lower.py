@@ -17,8 +17,9 @@ from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.linear import LinearLayer
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.residence import Memory
-from celosia.generators.lower.rows import Rows, lower_pool, lower_rows, row_words
+from celosia.generators.lower.rows import lower_pool, lower_rows, row_words
 from celosia.generators.lower.sequence_attention import lower_attention
+from celosia.generators.lower.staging import Rows
 from celosia.generators.lower.walk import Rowwise, Step
 from celosia.generators.program.allocate import live_bytes, uses
 from celosia.generators.program.calls import Call
@@ -231,8 +232,7 @@ class _Sections(Lowering):
         self.stage.items += LinearLayer(self, label, op, rows, words, early=early).items()
         self._early = bool(behind) or not self.model.description.variable
 
-    def lower_rowwise(self, step: Step) -> None:
-        """Add the item of norms and conversions that directly follow no product."""
-        assert isinstance(step.op, Rowwise)
-        self.stage.items += lower_rows(self, step.label, [step.op, *step.behind]).items()
+    def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
+        """Return the instructions of norms and conversions that directly follow no product."""
         self._early = True
+        return lower_rows(self, label, ops)

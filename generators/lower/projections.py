@@ -31,7 +31,7 @@ from celosia.generators.lower.plan import (
 from celosia.generators.lower.products import Matrix
 from celosia.generators.lower.residence import Register, Words
 from celosia.generators.lower.rules import Rules
-from celosia.generators.lower.staging import WORDS
+from celosia.generators.lower.staging import WORDS, Rows
 from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.draft import Given, Node, Ref, Written
 
@@ -269,14 +269,27 @@ class Instructions(Rules):
         most = (rows - self.rows) * table.stride
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
-    def norm(self, op: Op) -> None:
-        """Append the instructions that normalize or convert the rows of the residual stream.
+    def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
+        """Return whether ``behind`` can be computed directly after ``op``, row by row.
 
-        ``op`` is the operation: a norm, or a conversion to another scale or width (bits).
+        This is always so if parameters stay on the chip, and for operations that a DRAIN computes.
+        Otherwise the parameter memory must have room for the parameters of all these operations.
+        The norms after a product also need the fused unit.
         """
-        (words,) = self.params((self.plan.words[op.target.name], 0, 0))
-        for _, nodes in self.chunks([op], [words], self.apart):
-            self.stage.add(*nodes)
+        if not self.plan.way.passing or (isinstance(op, Linear) and not op.residual):
+            return True
+        words = [self.plan.words[each.target.name] for each in behind]
+        if isinstance(op, Linear):
+            words.append(self._words(self.plan.matrices[op.target.name]))
+        else:
+            words.append(self.plan.words[op.target.name])
+        fits = sum(each.count for each in words) <= self.config.vector.words
+        return fits and (self.config.fused is not None or not isinstance(op, Linear))
+
+    def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
+        """Return the instructions that normalize or convert the rows of the residual stream."""
+        words = self.params(*((self.plan.words[op.target.name], 0, 0) for op in ops))
+        return Rows(chunks=self.chunks(ops, words, self.apart))
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Append instructions that compute queries or keys, and normalize each head's columns.
@@ -328,30 +341,21 @@ class Instructions(Rules):
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Append the instructions of a linear layer, whose result is added to the residual stream.
 
-        ``behind`` are the operations after the layer: a norm, or several norms and conversions to
-        other scales. The instructions do the following in this order:
+        ``behind`` are the norms and conversions to other scales that directly follow the layer. The
+        instructions do the following in this order:
 
         - multiply by the layer's weights, except for products that :meth:`multiply_ready` has
           appended;
-        - requantize the sums (DRAIN), and add the result to the residual stream;
-        - compute the operations ``behind``.
+        - requantize the sums (DRAIN), and add the result to the residual stream, for each group of
+          rows, and compute the operations ``behind`` for these rows.
         """
-        step, *others = behind
         for rows in self.apart:
             self.multiply_ready(op.source, op.source.columns, rows)
-        matrix = self.plan.matrices[op.target.name]
-        both = (self._words(matrix), 0, 0), (self.plan.words[step.target.name], 0, 0)
-        fits = sum(operands.count for operands, _, _ in both) <= self.config.vector.words
-        if self.plan.way.passing and not (self.config.fused and fits):
-            for rows in self.apart:
-                self.drain(op, rows=rows)
-            others = [*behind]
-        else:
-            pre, words = self.params(*both)
-            sums, columns = View(self.sums(op), self.stride(op)), (0, op.target.columns)
-            for rows in self.apart:
-                drains = self.requantize(op, sums.behind(rows[0]), rows, columns, pre)
-                chunks = self.chunks([step], [words], [rows])
-                self.stage.add(*self.settle(drains, chunks))
-        for other in others:
-            self.norm(other)
+        words = [self._words(self.plan.matrices[op.target.name])]
+        words += [self.plan.words[each.target.name] for each in behind]
+        own, *others = self.params(*((each, 0, 0) for each in words))
+        waiting = self.chunks(behind, others, self.apart)
+        sums, columns = View(self.sums(op), self.stride(op)), (0, op.target.columns)
+        for rows in self.apart:
+            drains = self.requantize(op, sums.behind(rows[0]), rows, columns, own)
+            self.stage.add(*self.settle(drains, waiting))

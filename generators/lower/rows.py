@@ -5,7 +5,6 @@ chunk of rows before the next chunk begins. Pooling computes the mean over a seq
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,32 +14,10 @@ from celosia.generators.graph.operations import Pool
 from celosia.generators.lower.blocks import cut, even
 from celosia.generators.lower.instructions import View, product, rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
-from celosia.generators.lower.rules import Chunks
+from celosia.generators.lower.staging import Rows
 from celosia.generators.lower.walk import Rowwise
-from celosia.generators.program.draft import Draft, Item, Node, Ref
+from celosia.generators.program.draft import Item, Ref
 from celosia.generators.program.image import Bytes
-
-
-@dataclass
-class Rows:
-    """Instructions of successive norms and conversions, in chunks of rows.
-
-    A conversion changes the quantization scale. All operations process a chunk before the next
-    chunk begins. ``loads`` are the loads of their requantization parameters from external memory.
-    """
-
-    loads: list[Draft] = field(default_factory=list)
-    params: list[Node] = field(default_factory=list)
-    """Instructions that read their parameters."""
-    chunks: Chunks = field(default_factory=list)
-
-    def items(self) -> list[Item]:
-        """Return a list with one :class:`Item`: the instructions, and the loads that precede them.
-
-        If there are no instructions, the list is empty.
-        """
-        nodes = [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
-        return [Item(self.loads, nodes)] if nodes else []
 
 
 def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:

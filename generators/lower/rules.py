@@ -32,13 +32,10 @@ from celosia.generators.lower.instructions import (
 )
 from celosia.generators.lower.products import Matrix, Product
 from celosia.generators.lower.residence import Words
-from celosia.generators.lower.staging import WORDS, Stage
+from celosia.generators.lower.staging import WORDS, Chunks, Rows, Stage
 from celosia.generators.lower.walk import Rowwise, Step, steps
 from celosia.generators.program.draft import Draft, Node, Ref, Written
 from celosia.generators.program.image import Piece
-
-Chunks = list[tuple[int, list[Node]]]
-"""The row after each chunk of rows, and the chunk's instructions."""
 
 
 class Rules(ABC):
@@ -73,13 +70,20 @@ class Rules(ABC):
         reads the number from a register. The host writes the register before each run.
         """
 
+    @abstractmethod
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
         """Return whether the program can compute ``behind`` directly after ``op``, row by row.
 
-        ``behind`` are operations on single rows, such as norms. This class always returns True. A
-        subclass may return False, for example if the parameter memory is too small.
+        ``behind`` are operations on single rows, such as norms. The result is False if the
+        parameter memory is too small for the parameters of all these operations.
         """
-        return True
+
+    @abstractmethod
+    def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
+        """Return the instructions of the norms and conversions ``ops``, chunk by chunk of rows.
+
+        ``label`` is the beginning of the names of their parameters' buffers.
+        """
 
     def walk(self, ops: Sequence[Op], name: str = "") -> None:
         """Append the instructions for the operations ``ops`` of a section, such as a layer.
@@ -119,12 +123,13 @@ class Rules(ABC):
     def lower_attention(self, step: Step) -> None:
         """Append the instructions of an attention."""
 
-    @abstractmethod
     def lower_rowwise(self, step: Step) -> None:
-        """Append the instructions of a step that begins with a norm or a conversion.
-
-        A conversion changes the scale or the width of numbers.
-        """
+        """Append the instructions of a step that begins with a norm or a conversion."""
+        assert isinstance(step.op, Rowwise)
+        rows = self.rowwise(step.label, [step.op, *step.behind])
+        if rows.loads:
+            self.stage.begin_item().loads += rows.loads
+        self.stage.add(*rows.nodes)
 
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with its weights on the chip, and append their LOAD if necessary.

@@ -3,7 +3,7 @@
 The queries of each head are divided into chunks of rows, so that their scores fit the memories.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from celosia.generators.graph.operations import Attention
 from celosia.generators.graph.tensors import rescale_of
@@ -48,7 +48,8 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
     stage = lowering.stage
     stage.load(stage.begin_item(), label, rescale_words(config, *rescales).ravel())
     stage.add(lowering.bring(Ref(label), len(rescales), SPARE_WORDS))
-    stage.add(*(steps.loops() if choices.loop_heads else steps.pipeline(range(len(op.heads)))))
+    whole = steps.steps(range(len(op.heads)))
+    stage.add(*(steps.loops() if choices.loop_heads else pipeline(*whole)))
 
 
 class SequenceAttention(Heads):
@@ -119,14 +120,6 @@ class SequenceAttention(Heads):
         sums = config.accumulators.depth // 2 // -(-n // config.array.cols)
         return max(1, min(choices.together, min(room, sums) // m))
 
-    def pipeline(self, heads: Sequence[int]) -> list[Node]:
-        """Return the instructions of some heads, in an order that keeps the array busy.
-
-        While the vector engine computes the softmax of some query rows, the array computes products
-        for other rows.
-        """
-        return [draft for step in pipeline(*self.steps(heads)) for draft in step()]
-
     def loops(self) -> list[Node]:
         """Return the instructions of all attention heads, as loops over the heads.
 
@@ -172,4 +165,4 @@ class SequenceAttention(Heads):
                 )
             ]
         self.lowering.accumulators.restart()
-        return self.pipeline([head])
+        return [*pipeline(*self.steps([head]))]

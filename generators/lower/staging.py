@@ -9,13 +9,15 @@ from celosia.arch.config import Config
 from celosia.generators.lower.instructions import parameters, table, table_bytes
 from celosia.generators.lower.moves import load
 from celosia.generators.lower.residence import Memory
-from celosia.generators.program.draft import Item, Node, Ref, arrange
+from celosia.generators.program.draft import Draft, Item, Node, Ref, arrange
 from celosia.generators.program.image import Bytes, ImageBuilder, Piece
 
 STAGES = 4
 """Number of buffers that pieces of a kind use alternately."""
 WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 """Kinds of pieces, each with separate buffers."""
+Chunks = list[tuple[int, list[Node]]]
+"""The row after each chunk of rows, and the chunk's instructions."""
 OPENING = "opening"
 """Stream of the instructions before the first piece."""
 
@@ -148,6 +150,25 @@ class Stage:
         """
         (nodes,) = arrange([self.section()], STAGES - 1, across=False, early=True)
         return nodes
+
+
+@dataclass
+class Rows:
+    """Instructions of successive norms and conversions, in chunks of rows.
+
+    A conversion changes the quantization scale. All operations process a chunk before the next
+    chunk begins. ``loads`` are the loads of their requantization parameters from external memory.
+    """
+
+    loads: list[Draft] = field(default_factory=list)
+    params: list[Node] = field(default_factory=list)
+    """Instructions that read their parameters."""
+    chunks: Chunks = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[Node]:
+        """All instructions in their order, without loads."""
+        return [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
 
 
 @dataclass
