@@ -3,15 +3,18 @@
 import importlib.util
 import json
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
+from celosia.arch.errors import InputError
 from celosia.arch.packages import library
 from celosia.generators.frontend.media import image_reader, sound_length, sound_reader
 from celosia.generators.frontend.sample_files import count_cut, read_samples
@@ -158,7 +161,7 @@ def test_processors_that_are_refused(
         alone.mkdir()
         plain = {"image_mean": MEAN, "image_std": STD, **how}
         (alone / "preprocessor_config.json").write_text(json.dumps(plain))
-        with pytest.raises(ValueError, match=why if "must" in why else "config.json says: "):
+        with pytest.raises(ValueError, match=why if "must" in why else "must be a"):
             read_samples(images, replace(source, path=alone))
 
 
@@ -318,3 +321,78 @@ def test_settings_of_sounds_that_are_refused(tmp_path: Path, sounds: Path) -> No
     source = listener(tmp_path / "model", {"sampling_rate": 8000}, (40,))
     with pytest.raises(ValueError, match="has no samples"):
         read_samples(tmp_path / "silent", source)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("x.png", np.uint16), ("x.pgm", np.uint16), ("x.pfm", np.float32)]
+)
+def test_images_of_more_than_8_bits_are_refused(tmp_path: Path, name: str, kind: type) -> None:
+    """Pillow's conversion makes every value above 255 white."""
+    Image.fromarray(np.full((8, 8), 512, kind)).save(tmp_path / name)
+    path = (tmp_path / name).rename(tmp_path / name.replace("pfm", "ppm"))
+    read = image_reader(listener(tmp_path / "model", {}, (1, 8, 8)))
+    with pytest.raises(InputError, match="more than 8 bits; save it with 8, for example as ") as no:
+        read(path)
+    names = {"PIL": PIL, "numpy": np, "image": Image.open(path)}
+    eval(str(no.value).rpartition(" example as ")[2], names).save(tmp_path / "y.png")
+    np.testing.assert_allclose(read(tmp_path / "y.png"), 2 / 255)
+
+
+def test_a_palette_with_transparency_is_read_without_warnings(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    image = Image.fromarray(pixels).convert("P")
+    image.save(tmp_path / "x.png", transparency=bytes(range(200)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        values = image_reader(listener(tmp_path / "model", {}, (3, 8, 8)))(tmp_path / "x.png")
+    np.testing.assert_allclose(values, np.moveaxis(np.asarray(image.convert("RGB")), -1, 0) / 255)
+
+
+def test_only_kinds_of_images_that_are_named_are_read(tmp_path: Path) -> None:
+    """Others may start programs, such as Ghostscript for PostScript."""
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(tmp_path / "x.tiff")
+    path = (tmp_path / "x.tiff").rename(tmp_path / "x.png")
+    with pytest.raises(InputError, match=r"^Cannot read image .*/x\.png: cannot identify image"):
+        image_reader(listener(tmp_path / "model", {}, (1, 8, 8)))(path)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ({"size": {"height": 10, "width": 10}}, "that of the model, 8 by 8, not {'height': 10, "),
+        ({"size": {"shortest_edge": 8}}, "that of the model, 8 by 8, not {'shortest_edge': 8}"),
+        ({"do_resize": "false"}, "true or false, not 'false'"),
+        ({"do_rescale": None}, "true or false, not None"),
+        ({"rescale_factor": 0}, "a positive number, not 0"),
+        ({"rescale_factor": float("nan")}, "a positive number, not nan"),
+        ({"resample": "bilinear"}, "an integer from 0 to 5, not 'bilinear'"),
+        ({"image_mean": None}, "a number, or one for each of 3 channels, not None"),
+        ({"image_mean": [0.5]}, r"a number, or one for each of 3 channels, not \[0.5\]"),
+        ({"image_std": [0, 1, 1]}, "a positive number, or one for each of 3 channels, not "),
+        ({"image_std": "x"}, "a positive number, or one for each of 3 channels, not 'x'"),
+    ],
+)
+def test_settings_of_images_that_are_refused(tmp_path: Path, how: dict, words: str) -> None:
+    plain = {"image_mean": MEAN, "image_std": STD}
+    source = listener(tmp_path / "model", plain | how, (3, 8, 8))
+    with pytest.raises(
+        InputError, match=f"^Setting '{next(iter(how))}' in .*_config.json must be {words}"
+    ):
+        image_reader(source)
+
+
+@pytest.mark.parametrize("left", ["image_mean", "image_std"])
+def test_a_mean_and_its_deviation_belong_together(tmp_path: Path, left: str) -> None:
+    how = {"image_mean": 0.5, "image_std": 0.5}
+    source = listener(tmp_path / "model", {left: how.pop(left), "do_normalize": True}, (3, 8, 8))
+    with pytest.raises(InputError, match=f"must give '{next(iter(how))}', as it normalizes$"):
+        image_reader(source)
+
+
+def test_numbers_that_are_not_finite_name_the_settings(tmp_path: Path, images: Path) -> None:
+    source = vision_folder(tmp_path / "model", PROCESSORS["vit"] | {"image_std": [0, 1, 1]})
+    why = r"becomes numbers that are not finite as .*/preprocessor_config.json says$"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match=why):
+            image_reader(source)(sorted(images.iterdir())[0])

@@ -1,6 +1,7 @@
 """Readers that turn image and sound files into model inputs, as the model's files describe."""
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.files import reading
 from celosia.arch.packages import library
 from celosia.generators.frontend.hugging_face_folder import is_hugging_face, read_json
+from celosia.generators.frontend.image_settings import IMAGE_SETTINGS, read_image_settings
 from celosia.generators.frontend.processors import (
     PREPROCESSOR_FILES,
     read_extractor,
@@ -25,12 +27,12 @@ SOUNDS = (".wav", ".flac")
 Reader = Callable[[Path], NDArray[np.float64]]
 _TYPES = ("image_processor_type", "feature_extractor_type", "image_processor", "feature_extractor")
 """Settings that name a processor of transformers."""
-_IMAGE_SETTINGS = (
-    *("do_resize", "size", "resample", "do_rescale", "rescale_factor"),
-    *("do_normalize", "image_mean", "image_std"),
-)
 _SOUND_SETTINGS = ("sampling_rate",)
-"""Settings that are known if no processor is named."""
+"""Settings that are known if no extractor is named."""
+_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")
+"""Pillow's names of the kinds of images that are read; some other kinds start programs."""
+_DEEP = ("I", "F")
+"""First letters of the modes in which Pillow has pixels of more than 8 bits."""
 
 
 def image_reader(source: Source) -> Reader:
@@ -46,21 +48,33 @@ def image_reader(source: Source) -> Reader:
     )
     if len(shape) != 3:
         raise InputError(_unfit(source, f"images ({', '.join(IMAGES)})"))
-    if not named:
-        _only(folder, how, _IMAGE_SETTINGS)
-    processor = read_image_processor(folder) if named else None
+    if named:
+        processor = read_image_processor(folder)
+    else:
+        _only(folder, how, IMAGE_SETTINGS)
+        plain = read_image_settings(how, shape, folder / PREPROCESSOR_FILES[0])
 
     def read(path: Path) -> NDArray[np.float64]:
         with reading(path, "image"):
             try:
-                with pillow.open(path) as opened:
-                    image = turned.exif_transpose(opened).convert("L" if shape[0] == 1 else "RGB")
+                with pillow.open(path, formats=_FORMATS) as opened, warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    mode, kept = opened.mode, "L" if shape[0] == 1 else "RGB"
+                    image = turned.exif_transpose(opened).convert(kept)
             except Exception as error:  # Pillow's readers raise many kinds
                 raise InputError(f"Cannot read image {path}: {error}") from error
-        if processor is None:
-            pixels = _plain(image, how, shape, path, folder)
-        else:
-            pixels = _processed(processor, image, how, shape, folder, path)
+        if mode.startswith(_DEEP):
+            raise InputError(
+                f"Image {path} has pixels of more than 8 bits; save it with 8, for example as "
+                "PIL.Image.fromarray((numpy.asarray(image) / 256).astype('uint8'))"
+            )
+        with _processing(path, folder):
+            pixels = _processed(processor, image, how, shape) if named else plain(image)
+        if not np.isfinite(pixels).all():
+            raise InputError(
+                f"Image {path} becomes numbers that are not finite as "
+                f"{folder / PREPROCESSOR_FILES[0]} says"
+            )
         if pixels.shape != shape:
             raise InputError(
                 f"Image {path} becomes {list(pixels.shape)} by the processor of folder {folder}, "
@@ -186,7 +200,8 @@ def _only(folder: Path, how: Mapping[str, Any], known: tuple[str, ...]) -> None:
 def _processing(path: Path, folder: Path) -> Iterator[None]:
     """Turn any error of the processor in the block into one that names the file."""
     try:
-        yield
+        with np.errstate(all="ignore"):
+            yield
     except Exception as error:
         cause = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise InputError(
@@ -202,12 +217,7 @@ def _unfit(source: Source, media: str) -> str:
 
 
 def _processed(
-    processor: Any,
-    image: Any,
-    how: Mapping[str, Any],
-    shape: tuple[int, ...],
-    folder: Path,
-    path: Path,
+    processor: Any, image: Any, how: Mapping[str, Any], shape: tuple[int, ...]
 ) -> NDArray[np.float64]:
     """Return the result of a processor for an image.
 
@@ -216,29 +226,8 @@ def _processed(
     """
     sized = {"size", "crop_size", "image_processor"} & set(how)
     fits = not sized and (image.height, image.width) == shape[1:]
-    with _processing(path, folder):
-        pixels = processor(image, return_tensors="np")["pixel_values"][0]
-        if fits and np.shape(pixels) != shape:
-            as_is = {"do_resize": False, "do_center_crop": False}
-            pixels = processor(image, return_tensors="np", **as_is)["pixel_values"][0]
-        return np.asarray(pixels, np.float64)
-
-
-def _plain(
-    image: Any, how: Mapping[str, Any], shape: tuple[int, ...], path: Path, folder: Path
-) -> NDArray[np.float64]:
-    """Return an image at the model's size, scaled and shifted."""
-    pillow = library("PIL.Image", "Images need", "pillow")
-    with _processing(path, folder):
-        if (image.height, image.width) != shape[1:] and how.get("do_resize", True):
-            method = pillow.Resampling(how.get("resample", pillow.Resampling.BILINEAR))
-            image = image.resize((shape[2], shape[1]), method)
-        values = np.asarray(image, np.float64).reshape(image.height, image.width, -1)
-        if how.get("do_rescale", True):
-            values = values * float(how.get("rescale_factor", 1 / 255))
-        if how.get("do_normalize", "image_mean" in how):
-            mean, spread = (
-                np.array(how[setting], np.float64) for setting in ("image_mean", "image_std")
-            )
-            values = (values - mean) / spread
-        return np.ascontiguousarray(values.transpose(2, 0, 1))
+    pixels = processor(image, return_tensors="np")["pixel_values"][0]
+    if fits and np.shape(pixels) != shape:
+        as_is = {"do_resize": False, "do_center_crop": False}
+        pixels = processor(image, return_tensors="np", **as_is)["pixel_values"][0]
+    return np.asarray(pixels, np.float64)
