@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.checks import check_described
 from celosia.generators.lower.early import check_layers, check_memory
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.lower.equipment import equipped, paired
-from celosia.generators.lower.text_compiler import TextOptions, compile_text
+from celosia.generators.lower.options import Options
+from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.quantize.parting import COMPARED, Parting, parting
 from celosia.generators.runtime.text_lengths import check_length
@@ -37,8 +38,10 @@ from celosia.tb.models.run_inputs import CALIBRATION, check_room
 
 _RANDOM = 32
 """Random inputs for calibration if a model has no others."""
-_Kind = TypeVar("_Kind", Options, TextOptions)
-_OF_DECODERS = ("kv_bits", "places", "whole", "block", "texts", "length", "folded", "deferred")
+_OF_DECODERS = (
+    *("kv_bits", "places", "whole", "block", "texts", "length", "folded", "deferred"),
+    *("context", "sinks", "recompute"),
+)
 _OF_ENCODERS = ("percentile", "per_channel")
 
 
@@ -76,31 +79,29 @@ def compile(
     - ``fixed``: if false, the compiler adds units that the options need to the configuration. If
       true, the configuration is not changed, and a missing unit raises :class:`InputError`.
     - ``options``: keyword arguments for the fields of
-      :class:`celosia.generators.lower.encoder_compiler.Options`, or
-      :class:`celosia.generators.lower.text_compiler.TextOptions` for a language model.
+      :class:`celosia.generators.lower.options.Options`.
 
     Raises :class:`InputError` if the model, an option or the calibration is invalid, or the model
     does not fit the configuration. Warns if the integer model's outputs differ much from those of
     the float model.
     """
     asked = {"loss": loss, "memory_bytes": memory_bytes, "bits": bits, "fixed": fixed}
+    chosen = _options(model, options)
     if isinstance(model.source, TextSource):
         texts = None if calibration is None else _texts(model, calibration)
-        chosen = _options(TextOptions, model, options)
         program = compile_decoder(model, config or PRESETS["story"], texts, chosen, **asked)
     else:
         inputs = calibration_inputs(model, calibration)
-        chosen = _options(Options, model, options)
         program = compile_encoder(model, config or PRESETS["small"], inputs, chosen, **asked)
     if program.parting is not None and program.parting.warning:
         warnings.warn(program.parting.warning, stacklevel=2)
     return program
 
 
-def _options(kind: type[_Kind], model: Model, values: dict[str, Any]) -> _Kind:
+def _options(model: Model, values: dict[str, Any]) -> Options:
     """Return options after checks of their names, of their types and of the weights they name."""
-    kinds = {field.name: field.type for field in fields(kind)}
-    text = kind is TextOptions
+    kinds = {field.name: field.type for field in fields(Options)}
+    text = isinstance(model.source, TextSource)
     for name, value in values.items():
         check_known("option", name, sorted(kinds))
         if name in (_OF_ENCODERS if text else _OF_DECODERS):
@@ -111,7 +112,7 @@ def _options(kind: type[_Kind], model: Model, values: dict[str, Any]) -> _Kind:
     for name in values.get("chosen", ()):
         if name not in weights:
             raise InputError(f"Model {model.name} has no weight {name!r};{close(name, weights)}")
-    return kind(**values)
+    return Options(**values)
 
 
 def calibration_inputs(model: Model, calibration: Inputs | Path | None) -> Sequence[Any]:
@@ -207,7 +208,7 @@ def compile_decoder(
     model: Model,
     config: Config,
     texts: Sequence[Sequence[int]] | None,
-    options: TextOptions,
+    options: Options,
     *,
     loss: float | None = None,
     memory_bytes: int | None = None,
@@ -245,7 +246,7 @@ def compile_decoder(
     if not fixed:
         machine = equipped(config, options, options.batch * (1 + described.heads))
 
-    def programs(decoder: Decoder, *, search: bool = True) -> Artefact:
+    def programs(decoder: Decoder, *, search: bool = options.search) -> Artefact:
         own = machine if fixed else paired(machine, decoder)
         room = options.context or min(decoder.places, own.vector.longest_row)
         return compile_text(
@@ -288,9 +289,7 @@ def compile_decoder(
     )
 
 
-def _made(
-    options: Options | TextOptions, loss: float | None, size: int, errors: Parting
-) -> dict[str, Any]:
+def _made(options: Options, loss: float | None, size: int, errors: Parting) -> dict[str, Any]:
     """Return figures about the quantization of a model, by name."""
     return {
         "weights": options.weights if loss is None else "auto",

@@ -14,7 +14,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.compiling import compile_encoder, quiet
 from celosia.generators.frontend.source import Source
 from celosia.generators.graph.fewer_planes import check_bits
-from celosia.generators.lower.encoder_compiler import Options
+from celosia.generators.lower.options import Options
 from celosia.generators.reference.floats import forward
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.studies.mixtures import Show, check_measured

@@ -16,7 +16,8 @@ from celosia.cli.tree import Command
 from celosia.generators.frontend import text_shapes
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
-from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.lower.encoder_compiler import compile_quantized
+from celosia.generators.lower.options import Options
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_decoder, quantize_model

@@ -11,7 +11,7 @@ import click
 
 from celosia.arch.config import Config
 from celosia.cli.format_options import RANGE_KEYS, Formats
-from celosia.generators.lower.encoder_compiler import Options
+from celosia.generators.lower.options import Options
 
 batch_option = click.option(
     "--batch", type=int, default=1, show_default=True, help="Inputs of one run of the machine."

@@ -17,7 +17,8 @@ from celosia.compiling import compile_decoder
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.lower.checks import value_block
-from celosia.generators.lower.text_compiler import TextOptions, skips_zeros
+from celosia.generators.lower.options import Options
+from celosia.generators.lower.text_compiler import skips_zeros
 from celosia.generators.reference.sampling import Sampling
 from celosia.generators.runtime.interface import Machine
 from celosia.models import load
@@ -156,7 +157,7 @@ def compiled_text(
     with progress(f"Reading {model}"):
         loaded, calibration = load(model), values["calibration"]
     assert isinstance(loaded.source, TextSource)
-    options = TextOptions(
+    options = Options(
         **quantized(values, loaded.source.description, config),
         sparse=skips_zeros(config),
         batch=texts,

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from celosia.arch.errors import InputError
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_shapes import untrained
@@ -15,7 +16,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.blocks import Blocks, by_columns, by_rows
-from celosia.generators.lower.checks import check_graph
+from celosia.generators.lower.checks import checked_graph
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.decoder import Layers
@@ -100,7 +101,7 @@ def test_a_machine_has_exactly_what_a_model_needs() -> None:
     graph = encoder(SMALL)
     longest = max(op.weight.shape[0] for op in graph.ops if isinstance(op, Linear))
     rows = max(MODEL.tokens, MODEL.dim)
-    check = partial(check_graph, graph, cache=Cache(graph.places, 0))
+    check = partial(checked_graph, graph, cache=Cache(graph.places, 0))
     check(SMALL.replace(max_k=longest, max_row=rows))
     for field, least in (("max_k", longest), ("max_row", rows)):
         message = (
@@ -114,6 +115,10 @@ def test_a_machine_has_exactly_what_a_model_needs() -> None:
         with pytest.raises(FitError, match=f"^{message}$") as refused:
             check(SMALL.replace(**{unit: False, "fused": False}))
         assert refused.value.remedies == ({unit: True},)
+    with pytest.raises(
+        InputError, match=r"^Model toy has operands of 8 bits, but operand_width is 7$"
+    ):
+        check(SMALL.replace(operand_width=7, max_k=longest, max_row=rows))
 
 
 @pytest.mark.parametrize("loops", [False, True])

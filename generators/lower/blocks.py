@@ -204,15 +204,6 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     return _blocks(tensor, tensor.rows, step)
 
 
-def one_block(tensor: Tensor, buffer: str, rows: int) -> Blocks:
-    """Return a tensor's division into a single block of ``rows`` rows.
-
-    The block is stored in the buffer named ``buffer``. The tensor may have fewer rows than the
-    block.
-    """
-    return _blocks(replace(tensor, buffer=buffer, rows=rows), rows, tensor.columns)
-
-
 def _blocks(tensor: Tensor, row_step: int, column_step: int) -> Blocks:
     shape = tensor.rows, tensor.columns, tensor.element
     return Blocks(tensor.buffer, *shape, row_step, column_step)

@@ -13,19 +13,22 @@ from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.graph import builder, network
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Attention, Linear, Norm, Op
-from celosia.generators.graph.quantized import Decoder, IntegerGraph
+from celosia.generators.graph.quantized import D, Decoder, Graph, IntegerGraph
 from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.residence import MOST_TEXTS, Cache
-from celosia.generators.quantize.multipliers import refuse_held
+from celosia.generators.quantize.multipliers import held_parameters, refuse_held
 from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
-def check_graph(
-    graph: IntegerGraph, config: Config, cache: Cache, *, rows: int = 1, texts: int = 1
-) -> None:
-    """Raise an error if a configuration cannot run a model, whichever program is compiled.
+def checked_graph(
+    graph: Graph[D], config: Config, cache: Cache, *, rows: int = 1, texts: int = 1
+) -> Graph[D]:
+    """Return a model with the multipliers of a machine, if the machine can run any program of it.
+
+    Requantization multipliers are rounded to ``multiplier_width`` bits
+    (:func:`celosia.generators.quantize.multipliers.held_parameters`).
 
     - ``cache``: describes the KV cache, which stores data of earlier tokens. Usually these data are
       keys and values. If ``cache.recompute`` is true, they are the inputs of attention, from which
@@ -38,6 +41,7 @@ def check_graph(
 
     - The configuration lacks a unit that the model needs.
     - A sum of products has more than ``max_k`` products.
+    - A bias has more than ``bias_width`` bits.
     - A row of a norm or softmax has more than ``max_row`` elements.
     - The size of a tensor's row (bytes) is not a multiple of ``scratchpad_align``. This also
       applies to a head's columns in the row.
@@ -59,7 +63,8 @@ def check_graph(
     - ``cache.recompute`` is true, but the model does not support it.
     - Keys and values have fewer than 8 bits, but the array cannot store them in this format.
     """
-    model, deep = graph.description, config.array.weight_depth > RING_SLOTS
+    whole: IntegerGraph = graph
+    model, deep = whole.description, config.array.weight_depth > RING_SLOTS
     _check_texts(graph, cache, texts)
     if not (deep and any(op.key.home is network.Home.CACHE for op in graph.attentions)):
         refuse_held(model.name, config)
@@ -75,17 +80,18 @@ def check_graph(
         raise InputError(
             f"Model {model.name} has operands of {width} bits, but operand_width is {own}"
         )
-    graphs = [graph]
-    if graph.source is not None:
-        graphs, places = [graph, graph.source], max(places, model.source_positions)
+    graphs = [whole]
+    if whole.source is not None:
+        graphs, places = [whole, whole.source], max(places, model.source_positions)
     _check_graphs(graphs, config, places)
     _check_factors(graph, config, texts)
     if cache.recompute:
-        _check_recomputed(graph)
+        _check_recomputed(whole)
     if graph.kv_bits < NARROW_BITS:
-        _check_pairs(graph, config)
+        _check_pairs(whole, config)
     if graph.block:
-        _check_blocks(graph, config)
+        _check_blocks(whole, config)
+    return held_parameters(graph, config)
 
 
 def _operands(graph: IntegerGraph) -> list[Tensor]:

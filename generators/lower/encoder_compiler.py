@@ -3,7 +3,7 @@
 A model is calibrated, quantized and lowered to instructions for an accelerator configuration.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from celosia.arch.config import Config
@@ -19,6 +19,7 @@ from celosia.generators.lower.batch import batched
 from celosia.generators.lower.early import check_layers, check_memory, check_rows, check_units
 from celosia.generators.lower.fitting import again
 from celosia.generators.lower.lower import Lowered
+from celosia.generators.lower.options import Options
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.rows import pool_bytes
 from celosia.generators.lower.schedule import schedule
@@ -26,22 +27,8 @@ from celosia.generators.lower.search import PlacedTrial
 from celosia.generators.program.draft import Repeat, flatten
 from celosia.generators.program.executable import ENCODE, Fill
 from celosia.generators.quantize.calibrate import Progress, Samples
-from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.runtime.host import Writes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options(Quantization):
-    """Compiler options that change a program's results or its speed."""
-
-    sparse: bool = False
-    """True if matrices are coded for the zero-skip unit if that is faster."""
-    batch: int = 1
-    """Number of inputs of one run: weights are loaded once for all, and one's products hide the
-    others' softmax and norm."""
-    search: bool = True
-    """True to search the fastest of many programs; otherwise the first that fits is used."""
 
 
 def compile_model(

@@ -119,6 +119,7 @@ def assembly(
         programs=programs,
         used=placed.used,
         runs=[runs],
+        held={} if placed.spilled is None else placed.addresses,
         interval=SPILL_INTERVAL if choices.spills else 1,
     )
 

@@ -20,7 +20,7 @@ from celosia.generators.graph.operations import (
 )
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.tensors import rescale_of
-from celosia.generators.lower.blocks import Blocks, one_block
+from celosia.generators.lower.blocks import Blocks, by_rows
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.instructions import table_bytes
@@ -139,13 +139,14 @@ def _stream_buffers(planned: Plan) -> int:
 def _blocks(planned: Plan, rows: int) -> dict[str, Blocks]:
     """Return the place of each tensor of ``rows`` rows that a linear layer or a norm reads.
 
-    Inputs of products follow each other in one buffer. The thin tensor of a correction may have a
-    row for each token whose keys and values are computed anew.
+    Inputs of products follow each other in one buffer. Each tensor is one block. The thin tensor of
+    a correction may have a row for each token whose keys and values are computed anew.
     """
     ops = [op for graph in planned.graphs for op in graph.ops]
     normed = (op for op in ops if isinstance(op, Norm | Convert) and op.source.home is Home.STREAM)
     inputs = {op.target.name for op in normed}
-    blocks: dict[str, Blocks] = {}
+    blocks, config = dict[str, Blocks](), planned.config
+    size = config.scratchpad.bytes
     for op in ops:
         if not isinstance(op, Linear | Norm | Convert | Gate):
             continue
@@ -153,12 +154,12 @@ def _blocks(planned: Plan, rows: int) -> dict[str, Blocks]:
         buffer = "h" if tensor.name in inputs else tensor.buffer
         if tensor.home is Home.STREAM:
             buffer = "x" if tensor.buffer == "stream" else "normed"
-        blocks[tensor.buffer] = one_block(tensor, buffer, rows)
+        blocks[tensor.buffer] = by_rows(replace(tensor, buffer=buffer, rows=rows), size, config)
         if low is not None:
             thin = low.first.target
             most = max(rows, planned.decoder.description.source_positions)
             most = max(most, planned.cache.capacity * planned.cache.recompute)
-            blocks[thin.buffer] = one_block(thin, thin.buffer, most)
+            blocks[thin.buffer] = by_rows(replace(thin, rows=most), size, config)
     return blocks
 
 

@@ -15,9 +15,9 @@ from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.accumulators import Accumulators
-from celosia.generators.lower.assembly import first_fit
+from celosia.generators.lower.assembly import first_fit, settle
 from celosia.generators.lower.blocks import blocks_of
-from celosia.generators.lower.checks import check_graph
+from celosia.generators.lower.checks import checked_graph
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError, Stage, doubled
 from celosia.generators.lower.residence import Cache, WeightHome, weight_homes
@@ -84,7 +84,7 @@ def schedule(
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
     fits. The message is from the attempt that was closest to fitting.
     """
-    check_graph(model, config, Cache(model.places, 0))
+    model = checked_graph(model, config, Cache(model.places, 0))
     scheduler = Search(model, config, batch)
     plain, tight, again, spilled = first_plans(model, config, sparse=sparse)
     refusals = list[FitError]()
@@ -194,7 +194,7 @@ def _first(
         trial = scheduler.try_out(plan)
         # Layers that are not alike may differ in more than the first ones.
         whole = trial if scheduler.alike and search else scheduler.finish(trial)
-        return scheduler.finish(scheduler.rebank(scheduler.improve(trial))) if search else whole
+        return scheduler.finish(settle(scheduler.improve(trial))) if search else whole
 
     def ends(plan: Choices, refusal: FitError) -> bool:
         alike = bool(refusals) and refusal.excess == refusals[-1].excess
@@ -218,7 +218,7 @@ def _keeping(scheduler: Search, best: PlacedTrial, *, search: bool) -> PlacedTri
     for home in homes(scheduler.model, scheduler.config, plan):
         try:
             trial = scheduler.try_out(replace(plan, home=home))
-            trial = scheduler.finish(scheduler.rebank(trial) if search else trial)
+            trial = scheduler.finish(settle(trial) if search else trial)
         except FitError:
             continue
         if _later(trial) <= _later(best):

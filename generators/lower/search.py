@@ -15,7 +15,7 @@ from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.templates import are_alike
-from celosia.generators.lower.assembly import Trial, fastest, first_fit, settle
+from celosia.generators.lower.assembly import Trial, fastest, first_fit
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.encoder_entries import Placed, assembly, placed
 from celosia.generators.lower.fitting import FitError, Stage
@@ -136,15 +136,6 @@ class Search:
             sample = assembly(fitting, self.model.description, SAMPLED)
             self._tried[key] = sample.trial(fitting.addresses)
         return self._tried[key]
-
-    def rebank(self, best: PlacedTrial) -> PlacedTrial:
-        """Return a faster version of the program ``best``, with buffers in other scratchpad banks.
-
-        Two buffers in one bank cannot be read in the same cycle. So buffers that are used at the
-        same time are moved to different banks. The result is ``best`` if no version is faster, or
-        if the program moves parts of tensors to external memory.
-        """
-        return best if best.source.spilled else settle(best)
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
         """Return the changes of ``plan`` that the search tries.

@@ -4,7 +4,7 @@ Placements (:class:`Way`) are tried in order of preference. Among programs with 
 the fastest is used.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from celosia.arch.config import Config
@@ -13,8 +13,8 @@ from celosia.arch.isa import RING_SLOTS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.artefact import Artefact
-from celosia.generators.lower.assembly import Trial, fastest, first_fit
-from celosia.generators.lower.checks import check_graph
+from celosia.generators.lower.assembly import Trial, fastest, first_fit, settle
+from celosia.generators.lower.checks import checked_graph
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.fitting import FitError, Stage, again
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
@@ -24,39 +24,9 @@ from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_program import text_program, text_trial
 from celosia.generators.program.image import LONGEST_ROW
-from celosia.generators.quantize.multipliers import held_parameters
-from celosia.generators.quantize.options import Quantization
 
 PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 """Most bytes of a piece of streamed weights."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextOptions(Quantization):
-    """Compiler options of a decoder: quantization, size of the KV cache, and texts of a run.
-
-    Raises :class:`InputError` if an option is out of its bounds or contradicts another option.
-    """
-
-    sparse: bool = False
-    """True if matrices are coded for the zero-skip unit if that is faster."""
-    batch: int = 1
-    """Number of texts; a step processes one token of each."""
-    context: int = 0
-    """Most tokens in the cache; 0 for all positions of the model."""
-    sinks: int = 4
-    """Number of a text's first tokens that never leave the cache."""
-    recompute: bool = False
-    """True if the inputs of attention are kept, and keys and values are computed from them for each
-    run."""
-
-    def __post_init__(self) -> None:
-        """Check the numbers that do not depend on the model."""
-        super().__post_init__()
-        if self.context < 0:
-            raise InputError(f"Context must be 0 or more tokens, not {self.context}")
-        if self.sinks < 0:
-            raise InputError(f"Sinks must not be negative, not {self.sinks}")
 
 
 def skips_zeros(config: Config) -> bool:
@@ -136,8 +106,7 @@ def compile_text(
     def compiled(other: Config) -> Artefact:
         if sparse:
             check_sparse(other)
-        check_graph(decoder, other, cache, rows=rows, texts=texts)
-        held = held_parameters(decoder, other)
+        held = checked_graph(decoder, other, cache, rows=rows, texts=texts)
         how: dict[str, Any] = {"sparse": sparse, "texts": texts, "search": search}
         return _compile_fitting(held, other, cache, rows, memory_bytes, **how)
 
@@ -171,9 +140,10 @@ def _compile_fitting(
 
         def trial(most: int) -> Trial[Plan]:
             made = plan(decoder, config, cache, way, min(limit, most), sparse=sparse, texts=texts)
-            return text_trial(made, search=search)
+            return text_trial(made)
 
-        program = text_program(fastest(trial, PIECES[:1] if alone else PIECES), limit)
+        best = fastest(trial, PIECES[:1] if alone else PIECES)
+        program = text_program(settle(best) if search else best, limit)
         if program.memory_bytes <= limit:
             return program
         needed = program.memory_bytes

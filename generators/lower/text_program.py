@@ -19,7 +19,6 @@ from celosia.generators.lower.assembly import (
     check_words,
     fewest_words,
     place,
-    settle,
 )
 from celosia.generators.lower.fill import fills
 from celosia.generators.lower.plan import Plan
@@ -30,12 +29,10 @@ from celosia.generators.program.executable import Fill, written
 from celosia.generators.program.image import Piece
 
 
-def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
+def text_trial(plan: Plan) -> Trial[Plan]:
     """Return a decoder's programs with scratchpad addresses, and their predicted cycles.
 
-    The prediction is for runs whose tokens use the last slots of the KV cache. If ``search`` is
-    true, several assignments of buffers to scratchpad banks are compared, and the fastest is used.
-    Otherwise the first assignment is used.
+    The prediction is for runs whose tokens use the last slots of the KV cache.
 
     Raises :class:`FitError` if program memory, weight slots or scratchpad are too small.
     """
@@ -62,8 +59,7 @@ def text_trial(plan: Plan, *, search: bool = True) -> Trial[Plan]:
         held=held,
         unrolls=True,
     )
-    first = assembly.trial(addresses)
-    return settle(first) if search else first
+    return assembly.trial(addresses)
 
 
 def text_program(trial: Trial[Plan], limit: int) -> Artefact:

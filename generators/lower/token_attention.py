@@ -14,7 +14,7 @@ from celosia.arch.isa import DEFINITIONS, Opcode
 from celosia.generators.graph.network import Home
 from celosia.generators.graph.operations import Attention, Linear
 from celosia.generators.lower.attention import Layout, Rows, Softmax, Step, Steps
-from celosia.generators.lower.blocks import one_block
+from celosia.generators.lower.blocks import by_rows
 from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.heads import Heads
 from celosia.generators.lower.plan import INPUTS, context_of, part
@@ -80,13 +80,14 @@ class TokenAttention(Heads):
         kept, heads, starts = self.kept, self.model.heads, self.plan.cuts.query_starts
         # A weight slot may hold the keys of several heads, one head below the other.
         slots = self.plan.way.key_heads
+        config, queries = self.make.config, replace(op.query, buffer="query", rows=self.make.rows)
         above = (head // op.group % slots * op.key_dim for head in range(heads))
         # The tokens of a chunk attend to one place more each.
         step = int(self.rows > 1 and kept.grows)
         limit = Given(Register.LIMIT, kept.capacity) if step else kept.count
-        seen = span(op, self.make.config, kept.capacity, 0, self.rows)
+        seen = span(op, config, kept.capacity, 0, self.rows)
         seen = replace(seen, limit=limit, limit_step=step)
-        stride = aligned(kept.capacity, self.make.config)
+        stride = aligned(kept.capacity, config)
         # Each text has a place for the scores of its token, of all heads.
         size = stride * (self.rows if self.rows > 1 else heads)
         places = [place * size for place in range(2)]
@@ -94,7 +95,7 @@ class TokenAttention(Heads):
             m=self.rows,
             n=kept.capacity,
             spans={(0, self.rows): seen},
-            query=one_block(replace(op.query, columns=starts[-1]), "query", self.make.rows),
+            query=by_rows(replace(queries, columns=starts[-1]), config.scratchpad.bytes, config),
             queries=[
                 (start - k, k + op.key_dim) for start, k in zip(starts[:-1], above, strict=True)
             ],
@@ -105,7 +106,7 @@ class TokenAttention(Heads):
                 "probabilities": [Ref("probabilities", place) for place in places],
             },
             words=self.plan.words,
-            tiles=self.make.config.accumulators.depth,
+            tiles=config.accumulators.depth,
             odd=odd,
             beside=self.rows > 1 or self._beside(op),
             by_row=self.plan.cuts.by_row,

@@ -1,4 +1,4 @@
-"""Rounds a decoder's requantization multipliers to the bits that a machine stores."""
+"""Rounds a model's requantization multipliers to the bits that a machine stores."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.graph.operations import Plane
-from celosia.generators.graph.quantized import Decoder
+from celosia.generators.graph.quantized import D, Graph
 from celosia.generators.graph.rebuilt import rebuilt
 from celosia.generators.graph.tensors import Rescale
 from celosia.generators.lower.fitting import FitError
@@ -17,8 +17,8 @@ _WHOLE = 32
 """Width of a multiplier and of a bias (bits)."""
 
 
-def held_parameters(decoder: Decoder, config: Config) -> Decoder:
-    """Return a decoder whose requantization multipliers are rounded to ``multiplier_width`` bits.
+def held_parameters(graph: Graph[D], config: Config) -> Graph[D]:
+    """Return a model whose requantization multipliers are rounded to ``multiplier_width`` bits.
 
     Multipliers are rounded to nearest, ties away from zero. A 16-bit multiplier changes by at most
     2**-15 of its value. Raises :class:`FitError` if a bias has more than ``bias_width`` bits.
@@ -34,16 +34,16 @@ def held_parameters(decoder: Decoder, config: Config) -> Decoder:
             return replace(part, multiplier=multiplier, shift=shift)
         return None
 
-    narrowed = rebuilt(decoder, held)
+    narrowed = rebuilt(graph, held)
     low, high = min(biases), max(biases)
     needed = 1 + max(high.bit_length(), (-1 - low).bit_length() if low < 0 else 0)
     if needed > config.vector.bias_width:
         raise FitError(
-            f"Model {decoder.description.name} has biases of {needed} bits, but bias_width is "
+            f"Model {graph.description.name} has biases of {needed} bits, but bias_width is "
             f"{config.vector.bias_width}",
             {"bias_width": needed},
         )
-    return narrowed if width < _WHOLE else decoder
+    return narrowed if width < _WHOLE else graph
 
 
 def refuse_held(name: str, config: Config) -> None:

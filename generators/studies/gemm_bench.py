@@ -14,7 +14,8 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Rescale, Tensor
 from celosia.generators.lower.artefact import Artefact
-from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.lower.encoder_compiler import compile_quantized
+from celosia.generators.lower.options import Options
 from celosia.generators.program.executable import ENCODE
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.studies.gemm_shapes import Shape

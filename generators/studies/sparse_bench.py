@@ -11,7 +11,8 @@ from celosia.arch.errors import InputError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
 from celosia.generators.lower.artefact import Artefact
-from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.lower.encoder_compiler import compile_quantized
+from celosia.generators.lower.options import Options
 from celosia.generators.program.executable import AGAIN
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.studies.gemm_bench import Gemm, product_model, random_gemm, run_product

@@ -10,7 +10,8 @@ from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.weights import model_names
 from celosia.generators.lower.artefact import Artefact
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.lower.options import Options
 
 CALIBRATION_IMAGES = 256
 

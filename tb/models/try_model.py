@@ -12,7 +12,8 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import is_text, load_text
 from celosia.generators.lower.banks import LATENCY
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.lower.options import Options
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.floats import forward

@@ -9,7 +9,8 @@ import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
-from celosia.generators.lower.encoder_compiler import Options, compile_quantized
+from celosia.generators.lower.encoder_compiler import compile_quantized
+from celosia.generators.lower.options import Options
 from celosia.generators.studies.gemm_bench import product_model, random_gemm
 from celosia.tb.machine.memory_timing import SDRAM
 from celosia.tb.verify.faults.faulty_machine import FaultMachine

@@ -10,7 +10,8 @@ from celosia.arch.errors import InputError
 from celosia.arch.packages import Deferred
 from celosia.generators.campaign.case import Case
 from celosia.generators.frontend.onnx.importer import load_onnx
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.lower.options import Options
 from celosia.tb.verify.fuzz.machines import random_machine
 from celosia.tb.verify.fuzz.models import differs
 

@@ -15,7 +15,8 @@ from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.fewer_planes import BITS, is_nested
 from celosia.generators.lower.artefact import Artefact
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import compile_model
+from celosia.generators.lower.options import Options
 from celosia.generators.quantize.options import INT8, MIXED
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.sim.checker import check

@@ -15,8 +15,9 @@ from celosia.generators.campaign.case import Case
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.assembly import settle
 from celosia.generators.lower.batch import batched
-from celosia.generators.lower.checks import check_graph
+from celosia.generators.lower.checks import checked_graph
 from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.encoder_compiler import compiled_trial
 from celosia.generators.lower.fitting import FitError
@@ -28,7 +29,6 @@ from celosia.generators.lower.search import Search
 from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_compiler import PIECES, skips_zeros, ways_of
 from celosia.generators.lower.text_program import text_program, text_trial
-from celosia.generators.quantize.multipliers import held_parameters
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.sim.checker import check
 from celosia.sim.interpreter import Interpreter
@@ -116,12 +116,12 @@ def _encoder(rng: Random) -> Outcomes:
     alone = model.variable or model.class_token or model.pooling == "class"
     batch = 1 + int(rng.random() < 0.3 and not alone)
     search = Search(batched(quantized, batch), config, batch)
-    check_graph(search.model, config, Cache(quantized.places, 0))
+    checked_graph(search.model, config, Cache(quantized.places, 0))
     kinds = [kind for kind in first_plans(search.model, config, sparse=options.sparse) if kind]
     for _ in range(_PLANS):
         try:
             trial = search.try_out(_plan(rng, search, kinds[int(rng.integers(len(kinds)))]))
-            trial = search.finish(search.rebank(trial) if rng.random() < 0.1 else trial)
+            trial = search.finish(settle(trial) if rng.random() < 0.1 else trial)
         except FitError:
             yield (), ""
             continue
@@ -178,11 +178,10 @@ def _decoder(rng: Random) -> Outcomes:
     quantized = untrained(
         model, texts.random_options(rng, config, model), int(rng.integers(1 << 30))
     )
-    decoder = held_parameters(quantized, config)
-    context = int(rng.integers(texts.STEPS + 1, min(_CONTEXT, decoder.places) + 1))
+    context = int(rng.integers(texts.STEPS + 1, min(_CONTEXT, quantized.places) + 1))
     sinks = int(rng.integers(min(context, 3)))
     cache = Cache(context, sinks, recompute=bool(rng.random() < 0.2))
-    check_graph(decoder, config, cache)
+    decoder = checked_graph(quantized, config, cache)
     numbers = rng.integers(0, model.vocabulary, 2 * texts.LENGTH).tolist()
     for _ in range(_PLANS):
         ways = ways_of(decoder, config, cache, MOST_ROWS, 1)
