@@ -13,13 +13,13 @@ weight tile only if a block would otherwise be too large.
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from celosia.arch.config import Config
-from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Pool
+from celosia.generators.graph.operations import Attention, Convert, Linear, Norm, Op, Pool
 from celosia.generators.graph.quantized import QuantizedModel
-from celosia.generators.graph.tensors import Tensor
+from celosia.generators.graph.tensors import Rescale, Tensor
 from celosia.generators.lower.instructions import View
 from celosia.generators.program.draft import Ref
 from celosia.generators.program.image import LONGEST_ROW
@@ -207,6 +207,28 @@ def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
 def _blocks(tensor: Tensor, row_step: int, column_step: int) -> Blocks:
     shape = tensor.rows, tensor.columns, tensor.element
     return Blocks(tensor.buffer, *shape, row_step, column_step)
+
+
+def column_parts(op: Norm | Convert, blocks: Mapping[str, Blocks]) -> list[Part]:
+    """Return the column ranges (first, count) of an operation that need separate instructions.
+
+    The operation's source and target may be divided into blocks of columns, which are stored
+    separately. Each range is inside one block of the source and one block of the target.
+    """
+    source, target = blocks[op.source.buffer], blocks[op.target.buffer]
+    return cut(op.target.columns, [*source.column_marks, *target.column_marks])
+
+
+def row_rescales(op: Op, blocks: Mapping[str, Blocks]) -> list[Rescale]:
+    """Return a list of the requantization parameters of a norm or a conversion.
+
+    Usually the list has one element for each part of the columns (:func:`column_parts`). If all
+    columns have the same parameters, it has a single element.
+    """
+    assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
+    if op.rescale.per_tensor:
+        return [op.rescale]
+    return [op.rescale.columns(*part) for part in column_parts(op, blocks)]
 
 
 @dataclass

@@ -5,19 +5,20 @@ Each operation is divided into parts whose operands and sums fit the memories.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.generators.graph.operations import Attention, Linear, Op, Pool
+from celosia.generators.graph.operations import Linear, Op, Pool
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.lower.assembly import check_words
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.linear import LinearLayer
-from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
+from celosia.generators.lower.lowering import Lowering
 from celosia.generators.lower.residence import Memory
-from celosia.generators.lower.rows import lower_pool, lower_rows, row_words
+from celosia.generators.lower.rows import lower_pool
 from celosia.generators.lower.sequence_attention import lower_attention
 from celosia.generators.lower.staging import Rows
 from celosia.generators.lower.walk import Rowwise, Step
@@ -187,52 +188,31 @@ class _Sections(Lowering):
     soon as its rows are there, if the parameters of both fit.
     """
 
-    _early = False
-    """True if the rows of the previous operation come in chunks."""
-
     def section(self, name: str, ops: Sequence[Op]) -> list[Item]:
         """Return the items of operations, whose buffers begin with a name."""
         self.accumulators.restart()
-        self._early = False
         self.walk(ops, name)
         return self.stage.section()
 
-    def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
-        """Return whether there are words for the parameters of an operation and those behind."""
-        words = row_words(self, [op, *behind] if isinstance(op, Rowwise) else behind)
-        words += self.config.lane_groups if isinstance(op, Linear) else 0
-        return isinstance(op, Linear | Rowwise) and words <= self.config.vector.words - SPARE_WORDS
+    def rules(self) -> dict[type[Op], Callable[[Step], None]]:
+        """Return the function that adds a step's items, by the type of the step's operation."""
+        return super().rules() | {Pool: partial(lower_pool, self)}
 
     def lower_attention(self, step: Step) -> None:
         """Add the item of an attention."""
-        assert isinstance(step.op, Attention)
-        lower_attention(self, step.label, step.op)
-        self._early = False
-
-    def rules(self) -> dict[type[Op], Callable[[Step], None]]:
-        """Return the function that adds a step's items, by the type of the step's operation."""
-        return super().rules() | {Pool: self._lower_pool}
-
-    def _lower_pool(self, step: Step) -> None:
-        """Add the item of the mean over rows."""
-        assert isinstance(step.op, Pool)
-        lower_pool(self, step.label, step.op)
-        self._early = False
+        lower_attention(self, step)
 
     def lower_linear(self, step: Step) -> None:
         """Add the items of a linear layer and the operations after it."""
         assert isinstance(step.op, Linear)
-        label, op, behind, early = step.label, step.op, step.behind, self._early
-        words = row_words(self, behind)
-        first = self.config.vector.words - SPARE_WORDS - words
-        rows = lower_rows(self, label, behind, first)
+        label, op, before = step.label, step.op, self.previous
+        chunks = before is not None and (bool(before.behind) or not self.model.description.variable)
+        kinds = Linear | Rowwise if chunks else Rowwise
+        # The rows of the previous operation come in chunks.
+        early = before is not None and isinstance(before.op, kinds)
+        words = self.words_needed(step.behind)
+        rows = self.rowwise(label, step.behind, self.room - words)
         if op.low_rank is not None:
             thin = f"{label}.thin", op.low_rank.first, Rows(), 0
             self.stage.items += LinearLayer(self, *thin, early=early).items()
         self.stage.items += LinearLayer(self, label, op, rows, words, early=early).items()
-        self._early = bool(behind) or not self.model.description.variable
-
-    def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
-        """Return the instructions of norms and conversions that directly follow no product."""
-        self._early = True
-        return lower_rows(self, label, ops)

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from celosia.arch.config import Config
+from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.tensors import Tensor
-from celosia.generators.lower.blocks import Blocks, Part, cut, groups
+from celosia.generators.lower.blocks import Blocks, Part, cut, even, groups, row_rescales
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.instructions import Count
+from celosia.generators.lower.instructions import Count, rescale_words
 from celosia.generators.lower.moves import load, moved_rows, store
 from celosia.generators.lower.residence import Memory, WeightHome
 from celosia.generators.lower.rules import Rules
-from celosia.generators.lower.staging import Stage
+from celosia.generators.lower.staging import Rows, Stage
+from celosia.generators.lower.walk import Rowwise
 from celosia.generators.program.calls import Index, Value
 from celosia.generators.program.draft import (
     LENGTH_REGISTER,
@@ -56,6 +58,7 @@ class Lowering(Rules):
         self.model, self.choices = model, choices
         self.batch = batch
         """Inputs whose rows lie one below the other in every tensor."""
+        self.room -= SPARE_WORDS
         self.pool: Piece | None = None
         self.left_out = 0
         """Tiles of zeros that are left out of all weights."""
@@ -101,6 +104,44 @@ class Lowering(Rules):
             return count
         self.call[number] = rows
         return Given(number, count)
+
+    def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
+        """Return the number of parameter words that successive operations need at the same time.
+
+        A linear layer needs the words of at least one tile column, which is as wide as the array.
+        """
+        lanes, words = self.config.vector.lanes, 0
+        for op in ops:
+            rescales = [] if isinstance(op, Linear) else row_rescales(op, self.blocks)
+            words += sum(-(-len(rescale.bias) // lanes) for rescale in rescales)
+            words += self.config.lane_groups if isinstance(op, Linear) else 0
+        return words
+
+    def rowwise(self, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
+        """Return the instructions of the norms and conversions ``ops``, chunk by chunk of rows.
+
+        Their parameters are loaded into scratchpad buffers, whose names begin with ``label``, and
+        are copied to the parameter memory. ``first_word`` is the first parameter word, counted from
+        word :data:`SPARE_WORDS` on.
+        """
+        lowered, words, marks = Rows(), list[int](), set[int]()
+        if not ops:
+            return lowered
+        for index, op in enumerate(ops):
+            params = rescale_words(self.config, *row_rescales(op, self.blocks))
+            item, blob = Item(), f"{label}.params.{index}"
+            self.stage.load(item, blob, params.ravel())
+            lowered.loads += item.loads
+            words.append(SPARE_WORDS + first_word)
+            lowered.params.append(self.bring(Ref(blob), len(params), words[-1]))
+            first_word += len(params)
+            for tensor in (op.source, op.target):
+                marks |= {*self.blocks[tensor.buffer].row_marks}
+        rows = ops[0].target.rows
+        if self.choices.height:
+            marks |= {*range(0, rows, even(rows, self.choices.height))}
+        lowered.chunks = self.chunks(ops, words, cut(rows, marks))
+        return lowered
 
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append to ``item.loads`` the instructions that load a tensor from external memory.

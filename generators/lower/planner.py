@@ -20,7 +20,7 @@ from celosia.generators.graph.operations import (
 )
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.tensors import rescale_of
-from celosia.generators.lower.blocks import Blocks, by_rows
+from celosia.generators.lower.blocks import Blocks, by_rows, row_rescales
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.instructions import table_bytes
@@ -312,8 +312,10 @@ def _keep(planned: Plan, op: Op) -> None:
         case Convert() if op.product:
             head_dim = planned.decoder.description.head_dim
             keep_identity(planned, identity_of(op, head_dim, planned.config))
-        case Embedding() | Norm() | Convert():
+        case Embedding():
             planned.words[op.target.name] = planned.keep(op.rescale)
+        case Norm() | Convert():
+            planned.words[op.target.name] = planned.keep(*row_rescales(op, planned.blocks))
         case Linear():
             if planned.way.passing and op.table is not None:
                 planned.passing_tables[op.target.name] = planned.image.add(table_bytes(op.table))

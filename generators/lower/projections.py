@@ -28,7 +28,6 @@ from celosia.generators.lower.plan import (
     kind,
     layer_of,
 )
-from celosia.generators.lower.products import Matrix
 from celosia.generators.lower.residence import Register, Words
 from celosia.generators.lower.rules import Rules
 from celosia.generators.lower.staging import WORDS, Rows
@@ -221,7 +220,7 @@ class Instructions(Rules):
             case _ if op.table is not None:
                 table = self.plan.tables[name]
         acc = (self.sums(op, first) if acc is None else acc) + rows[0]
-        whole = self._words(matrix)
+        whole = self._words_of(op)
         last = min(whole.count, -(-end // cols) * groups)
         (words,) = self.params((whole, first * groups, last - first * groups))
         sums, part = View(acc, self.stride(op)), (first * cols, end - first * cols)
@@ -250,9 +249,12 @@ class Instructions(Rules):
         """
         return count if count < self.rows else self.m
 
-    def _words(self, matrix: Matrix) -> Words:
-        """Return the parameter words of a product, of the planes that are read."""
-        return matrix.words[min(self.planes, len(matrix.words)) - 1]
+    def _words_of(self, op: Op) -> Words:
+        """Return an operation's parameter words, for a product those of the planes in use."""
+        if not isinstance(op, Linear):
+            return self.plan.words[op.target.name]
+        words = self.plan.matrices[op.target.name].words
+        return words[min(self.planes, len(words)) - 1]
 
     def _pairs(self, op: Rotary, text: int) -> View:
         """Return the rotations of the tokens' places, from a text's on."""
@@ -269,26 +271,19 @@ class Instructions(Rules):
         most = (rows - self.rows) * table.stride
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
-    def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
-        """Return whether ``behind`` can be computed directly after ``op``, row by row.
+    def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
+        """Return the number of parameter words that successive operations need at the same time.
 
-        This is always so if parameters stay on the chip, and for operations that a DRAIN computes.
-        Otherwise the parameter memory must have room for the parameters of all these operations.
-        The norms after a product also need the fused unit.
+        Parameters that stay on the chip need no other words, and neither do operations that a DRAIN
+        computes.
         """
-        if not self.plan.way.passing or (isinstance(op, Linear) and not op.residual):
-            return True
-        words = [self.plan.words[each.target.name] for each in behind]
-        if isinstance(op, Linear):
-            words.append(self._words(self.plan.matrices[op.target.name]))
-        else:
-            words.append(self.plan.words[op.target.name])
-        fits = sum(each.count for each in words) <= self.config.vector.words
-        return fits and (self.config.fused is not None or not isinstance(op, Linear))
+        if not self.plan.way.passing or (isinstance(ops[0], Linear) and not ops[0].residual):
+            return 0
+        return sum(self._words_of(op).count for op in ops)
 
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
         """Return the instructions that normalize or convert the rows of the residual stream."""
-        words = self.params(*((self.plan.words[op.target.name], 0, 0) for op in ops))
+        words = self.params(*((self._words_of(op), 0, 0) for op in ops))
         return Rows(chunks=self.chunks(ops, words, self.apart))
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
@@ -351,9 +346,7 @@ class Instructions(Rules):
         """
         for rows in self.apart:
             self.multiply_ready(op.source, op.source.columns, rows)
-        words = [self._words(self.plan.matrices[op.target.name])]
-        words += [self.plan.words[each.target.name] for each in behind]
-        own, *others = self.params(*((each, 0, 0) for each in words))
+        own, *others = self.params(*((self._words_of(each), 0, 0) for each in (op, *behind)))
         waiting = self.chunks(behind, others, self.apart)
         sums, columns = View(self.sums(op), self.stride(op)), (0, op.target.columns)
         for rows in self.apart:

@@ -1,73 +1,16 @@
-"""Instructions of an encoder's norms, conversions and pooling.
-
-A conversion changes the scale or the width of numbers. Successive norms and conversions process one
-chunk of rows before the next chunk begins. Pooling computes the mean over a sequence's rows.
-"""
-
-from collections.abc import Sequence
+"""Instructions of an encoder's pooling, which computes the mean over a sequence's rows."""
 
 import numpy as np
 
 from celosia.arch.config import Config
 from celosia.arch.isa import Opcode
 from celosia.generators.graph.operations import Pool
-from celosia.generators.lower.blocks import cut, even
+from celosia.generators.lower.blocks import cut
 from celosia.generators.lower.instructions import View, product, rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
-from celosia.generators.lower.staging import Rows
-from celosia.generators.lower.walk import Rowwise
-from celosia.generators.program.draft import Item, Ref
+from celosia.generators.lower.walk import Step
+from celosia.generators.program.draft import Ref
 from celosia.generators.program.image import Bytes
-
-
-def row_words(lowering: Lowering, ops: Sequence[Rowwise]) -> int:
-    """Return the number of parameter words that the operations ``ops`` need together.
-
-    The operations are norms and conversions (changes of scale or width). A parameter word is a word
-    of the parameter memory. It has the requantization parameters of several columns.
-    """
-    rescales = [rescale for op in ops for rescale in lowering.row_rescales(op)]
-    return sum(-(-len(rescale.bias) // lowering.config.vector.lanes) for rescale in rescales)
-
-
-def lower_rows(lowering: Lowering, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-    """Return the instructions of successive norms and conversions, as :class:`Rows`.
-
-    A conversion changes the scale or the width of numbers. All operations process one chunk of rows
-    before the next chunk begins. Their requantization parameters are loaded into scratchpad
-    buffers, and are copied to the parameter memory.
-
-    - ``ops``: the operations in order.
-    - ``label``: the beginning of the buffers' names.
-    - ``first_word``: the first parameter word of the operations, counted from word
-      :data:`SPARE_WORDS` on.
-    """
-    lowered = Rows()
-    if not ops:
-        return lowered
-    words = []
-    for index, op in enumerate(ops):
-        params = rescale_words(lowering.config, *lowering.row_rescales(op))
-        count = len(params)
-        blob = f"{label}.params.{index}"
-        item = Item()
-        lowering.stage.load(item, blob, params.ravel())
-        lowered.loads += item.loads
-        words.append(SPARE_WORDS + first_word)
-        lowered.params.append(lowering.bring(Ref(blob), count, words[-1]))
-        first_word += count
-    rows = ops[0].target.rows
-    marks = {
-        mark
-        for op in ops
-        for tensor in (op.source, op.target)
-        for mark in lowering.blocks[tensor.buffer].row_marks
-    }
-    height = lowering.choices.height
-    if height:
-        marks |= set(range(0, rows, even(rows, height)))
-    lowered.chunks = lowering.chunks(ops, words, cut(rows, marks))
-    return lowered
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
@@ -84,15 +27,17 @@ def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])
 
 
-def lower_pool(lowering: Lowering, label: str, op: Pool) -> None:
+def lower_pool(lowering: Lowering, step: Step) -> None:
     """Append instructions that compute the mean over the rows of each input sequence.
 
     The array multiplies a row of ones by the sequence's rows, which gives their sum. The
     requantization of the sum also divides it by the number of rows.
 
-    ``label`` is the name of a scratchpad buffer. The row of ones and the requantization parameters
-    are loaded into this buffer.
+    The row of ones and the requantization parameters are loaded into a scratchpad buffer, which has
+    the name of the step's label.
     """
+    label, op = step.label, step.op
+    assert isinstance(op, Pool)
     config, batch = lowering.config, lowering.batch
     total = op.source.rows // batch
     source = lowering.blocks[op.source.buffer]

@@ -18,9 +18,9 @@ from celosia.generators.graph.operations import (
     Op,
     Rotary,
 )
-from celosia.generators.graph.tensors import Rescale, Tensor
+from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.accumulators import Accumulators
-from celosia.generators.lower.blocks import Blocks, Part, cut
+from celosia.generators.lower.blocks import Blocks, Part, column_parts, cut
 from celosia.generators.lower.instructions import (
     Count,
     View,
@@ -56,6 +56,10 @@ class Rules(ABC):
         """True if no buffers share bytes, so that the end of a content is of no interest."""
         self.pre = pre
         """True if the residual stream continues unchanged after its norm."""
+        self.room = self.config.vector.words
+        """Parameter words that operations may use."""
+        self.previous: Step | None = None
+        """The section's step before the current one."""
         self._written: set[str] = set()
         self._word = 0
         self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
@@ -70,13 +74,17 @@ class Rules(ABC):
         reads the number from a register. The host writes the register before each run.
         """
 
-    @abstractmethod
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
         """Return whether the program can compute ``behind`` directly after ``op``, row by row.
 
         ``behind`` are operations on single rows, such as norms. The result is False if the
         parameter memory is too small for the parameters of all these operations.
         """
+        return isinstance(op, Linear | Rowwise) and self.words_needed([op, *behind]) <= self.room
+
+    @abstractmethod
+    def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
+        """Return the number of parameter words that successive operations need at the same time."""
 
     @abstractmethod
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
@@ -92,11 +100,12 @@ class Rules(ABC):
         are lowered one after another. ``name`` is the section's name, with which their labels
         begin.
         """
-        rules = self.rules()
+        rules, self.previous = self.rules(), None
         for step in steps(ops, self.fits, name):
             # The first write to each buffer replaces the old content.
             self._written.clear()
             rules[type(step.op)](step)
+            self.previous = step
 
     def rules(self) -> dict[type[Op], Callable[[Step], None]]:
         """Return the method that lowers each type of operation, as a dictionary.
@@ -289,7 +298,7 @@ class Rules(ABC):
 
         A conversion changes the scale or the width of numbers. All operations process one chunk of
         rows before the next chunk begins. An operation has one instruction for each chunk and each
-        part of the columns (:meth:`column_parts`).
+        part of the columns (:func:`column_parts`).
 
         - ``ops``: the operations in order.
         - ``words``: for each operation, the index of its first word in the parameter memory.
@@ -305,7 +314,7 @@ class Rules(ABC):
                 source, count = self.blocks[op.source.buffer], self.run_rows(row, m, op.target.rows)
                 if isinstance(op, Norm) and op.deferred:
                     params = factored(params, row)
-                for part in self.column_parts(op):
+                for part in column_parts(op, self.blocks):
                     view, lanes = source.view(row, part[0]), self.config.vector.lanes
                     work = self.work(view, op.target, (row, m), part, count, params)
                     nodes.append(rowwise(op, work))
@@ -331,26 +340,6 @@ class Rules(ABC):
             while chunks and chunks[0][0] <= written.row + written.rows:
                 nodes += chunks.pop(0)[1]
             yield from fused(nodes, keep=self.pre) if self.config.fused else nodes
-
-    def row_rescales(self, op: Op) -> list[Rescale]:
-        """Return a list of the requantization parameters of a norm or a conversion.
-
-        Usually the list has one element for each part of the columns (:meth:`column_parts`). If all
-        columns have the same parameters, it has a single element.
-        """
-        assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
-        if op.rescale.per_tensor:
-            return [op.rescale]
-        return [op.rescale.columns(*part) for part in self.column_parts(op)]
-
-    def column_parts(self, op: Norm | Convert) -> list[Part]:
-        """Return the column ranges (first, count) of an operation that need separate instructions.
-
-        The operation's source and target may be divided into blocks of columns, which are stored
-        separately. Each range is inside one block of the source and one block of the target.
-        """
-        source, target = self.blocks[op.source.buffer], self.blocks[op.target.buffer]
-        return cut(op.target.columns, [*source.column_marks, *target.column_marks])
 
     def work(
         self,

@@ -13,20 +13,23 @@ from celosia.generators.lower.heads import Heads, ordered
 from celosia.generators.lower.instructions import rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.residence import Words
+from celosia.generators.lower.walk import Step
 from celosia.generators.lower.windows import most_rows, span
 from celosia.generators.program.draft import Node, Ref, Repeat
 from celosia.generators.program.layout import aligned
 
 
-def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
+def lower_attention(lowering: Lowering, step: Step) -> None:
     """Append the instructions of an encoder's attention, with the load of its parameters.
 
     The query rows are processed in groups, whose scores fit the scratchpad and the accumulators.
 
     - ``lowering`` collects the instructions of the program.
-    - ``label`` is the name of the scratchpad buffer for the requantization parameters.
+    - ``step`` has the attention. Its label is the name of the scratchpad buffer for the
+      requantization parameters.
     """
-    config, choices = lowering.config, lowering.choices
+    config, choices, op = lowering.config, lowering.choices, step.op
+    assert isinstance(op, Attention)
     # Layers have as many parameter words each: heads are alike in all of them or in none.
     alike = all(other.alike for other in lowering.model.ops if isinstance(other, Attention))
     heads = op.heads[:1] if alike else op.heads
@@ -46,8 +49,8 @@ def lower_attention(lowering: Lowering, label: str, op: Attention) -> None:
         rescales.append(rescale_of(0, 1.0))
     lowering.memory.check_at_once(SPARE_WORDS + len(rescales) + 1)
     stage = lowering.stage
-    stage.load(stage.begin_item(), label, rescale_words(config, *rescales).ravel())
-    stage.add(lowering.bring(Ref(label), len(rescales), SPARE_WORDS))
+    stage.load(stage.begin_item(), step.label, rescale_words(config, *rescales).ravel())
+    stage.add(lowering.bring(Ref(step.label), len(rescales), SPARE_WORDS))
     whole = steps.steps(range(len(op.heads)))
     stage.add(*(steps.loops() if choices.loop_heads else pipeline(*whole)))
 
