@@ -166,7 +166,7 @@ def test_refusals():
         config=small.replace(weight_depth=100),
     )
     refuses(
-        "Model llama needs more parameter words than param_depth = 60",
+        "Model llama needs 89 parameter words at once, but param_depth is 60",
         config=small.replace(param_depth=60),
     )
     refuses(

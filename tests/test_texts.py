@@ -358,7 +358,7 @@ def test_softmaxes_are_cut_where_products_beside_them_are_long(texts, context, r
             "llama",
             CONFIGS["passing"],
             {"texts": 2},
-            "Model llama needs more parameter words than param_depth = 40",
+            "Model llama needs 89 parameter words at once, but param_depth is 40",
         ),
     ],
 )

@@ -54,14 +54,28 @@ class Graph(Generic[D]):
         return [*self.before, *(op for layer in self.layers for op in layer), *self.after]
 
     @property
+    def graphs(self) -> "list[Graph[D]]":
+        """The model's graphs in execution order: :attr:`source`, if there is one, and this one."""
+        return [self] if self.source is None else [self.source, self]
+
+    @property
+    def all_ops(self) -> list[Op]:
+        """List of the operations of all :attr:`graphs`, in execution order."""
+        return [op for graph in self.graphs for op in graph.ops]
+
+    @property
+    def linears(self) -> list[Linear]:
+        """List of the linear layers in :attr:`ops`, in execution order."""
+        return [op for op in self.ops if isinstance(op, Linear)]
+
+    @property
     def weight_bytes(self) -> int:
         """Number of bytes in which the weights of all linear layers are stored.
 
         Requantization parameters are not counted. For an encoder-decoder, the weights of the
         encoder (:attr:`source`) are counted, too.
         """
-        own = sum(op.stored_bytes for op in self.ops if isinstance(op, Linear))
-        return own + (0 if self.source is None else self.source.weight_bytes)
+        return sum(op.stored_bytes for op in self.all_ops if isinstance(op, Linear))
 
     @property
     def reads_tokens(self) -> bool:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.graph.fewer_planes import coarser
-from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.lower.choices import Choices
 from celosia.generators.program.draft import Written
@@ -73,7 +72,7 @@ class Artefact(Host):
     @property
     def macs_resident(self) -> int:
         """Number of multiply-accumulates of all linear layers for one token, without attention."""
-        return sum(op.size for op in self.graph.ops if isinstance(op, Linear))
+        return sum(op.size for op in self.graph.linears)
 
     def macs(self, position: int = 0, source: int = 0, *, rows: int | None = None) -> int:
         """Return the number of multiply-accumulates in a run, for linear layers and attention.
@@ -101,7 +100,6 @@ class Artefact(Host):
         counted, padding is not. The result is 0 for a model without an encoder.
         """
         encoder, model = self.graph.source, self.graph.description
-        ops = () if encoder is None else encoder.ops
-        linear = sum(op.size for op in ops if isinstance(op, Linear))
+        linear = 0 if encoder is None else sum(op.size for op in encoder.linears)
         columns = self.graph.key_dim + model.head_dim
         return int(source * (linear + model.source_layers * model.heads * source * columns))

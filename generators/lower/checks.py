@@ -80,10 +80,9 @@ def checked_graph(
         raise InputError(
             f"Model {model.name} has operands of {width} bits, but operand_width is {own}"
         )
-    graphs = [whole]
     if whole.source is not None:
-        graphs, places = [whole, whole.source], max(places, model.source_positions)
-    _check_graphs(graphs, config, places)
+        places = max(places, model.source_positions)
+    _check_units(whole, config, places)
     _check_factors(graph, config, texts)
     if cache.recompute:
         _check_recomputed(whole)
@@ -96,8 +95,7 @@ def checked_graph(
 
 def _operands(graph: IntegerGraph) -> list[Tensor]:
     """Return the tensors that linear layers multiply, without those of INT16."""
-    linears = (op for op in graph.ops if isinstance(op, Linear))
-    return [op.source for op in linears if not op.source.wide]
+    return [op.source for op in graph.linears if not op.source.wide]
 
 
 def _check_texts(graph: IntegerGraph, cache: Cache, texts: int) -> None:
@@ -252,12 +250,12 @@ def _units(
     }
 
 
-def _check_graphs(graphs: Sequence[IntegerGraph], config: Config, places: int) -> None:
-    """Refuse graphs that need units, rows or sums which a configuration lacks.
+def _check_units(graph: IntegerGraph, config: Config, places: int) -> None:
+    """Refuse a model that needs units, rows or sums which a configuration lacks.
 
     Attention is to ``places`` places.
     """
-    ops = [op for graph in graphs for op in graph.ops]
+    ops = graph.all_ops
     linears = [op for op in ops if isinstance(op, Linear)]
     norms = [op for op in ops if isinstance(op, Norm)]
     tables = any(op.table is not None for op in linears)
@@ -278,7 +276,7 @@ def _check_graphs(graphs: Sequence[IntegerGraph], config: Config, places: int) -
             f"has rows of {width} bytes in {rows}, but scratchpad_align is {align}",
             {"scratchpad_align": width & -width},
         )
-        for rows, width in _widths(graphs).items()
+        for rows, width in _widths(graph).items()
         if width % align
     ]
     lacks += [
@@ -290,25 +288,25 @@ def _check_graphs(graphs: Sequence[IntegerGraph], config: Config, places: int) -
         if least > config.read(field)
     ]
     for lack, change in lacks:
-        raise FitError(f"Model {graphs[0].description.name} {lack}", change)
+        raise FitError(f"Model {graph.description.name} {lack}", change)
 
 
-def _widths(graphs: Sequence[IntegerGraph]) -> dict[str, int]:
+def _widths(model: IntegerGraph) -> dict[str, int]:
     """Return the bytes of rows, and of heads in them, that begin at the scratchpad's alignment.
 
     A single row may have any columns, like the scores of a text's tokens.
     """
     widths: dict[str, int] = {}
-    for graph in graphs:
-        linears = [op for op in graph.ops if isinstance(op, Linear)]
+    for graph in model.graphs:
         tensors = [op.target for op in graph.ops]
-        tensors += [op.low_rank.first.target for op in linears if op.low_rank is not None]
+        corrections = (op.low_rank for op in graph.linears if op.low_rank is not None)
+        tensors += [low_rank.first.target for low_rank in corrections]
         if graph.reads_tokens:
             tensors.remove(graph.output)
         else:
             tensors = [tensor for tensor in (graph.input, *tensors) if tensor.rows > 1]
         widths |= {tensor.name: tensor.stride for tensor in tensors}
-        for op in (op for op in graph.ops if isinstance(op, Attention)):
+        for op in graph.attentions:
             widths[f"heads of {op.query.name}"] = op.key_dim
             widths[f"heads of {op.value.name}"] = op.head_dim
     return widths

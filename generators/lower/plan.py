@@ -14,7 +14,7 @@ import numpy as np
 from celosia.arch.config import Config
 from celosia.arch.vector_config import PARAM_BYTES
 from celosia.generators.graph.operations import Attention, Convert, Linear
-from celosia.generators.graph.quantized import Decoder, TextGraph
+from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.stored import stored_rows
 from celosia.generators.graph.tensors import Rescale, Tensor
 from celosia.generators.lower.blocks import Blocks, cut
@@ -113,14 +113,8 @@ class Plan:
     @functools.cached_property
     def contexts(self) -> frozenset[str]:
         """Names of the tensors with attention results, which the output projections read."""
-        ops = (op for graph in self.graphs for op in graph.ops)
+        ops = self.decoder.all_ops
         return frozenset(op.target.name for op in ops if isinstance(op, Attention))
-
-    @property
-    def graphs(self) -> list[TextGraph]:
-        """The model's graphs in execution order: an encoder, if there is one, and the decoder."""
-        source = self.decoder.source
-        return [self.decoder] if source is None else [source, self.decoder]
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:

@@ -126,7 +126,7 @@ def _stream_buffers(planned: Plan) -> int:
         if cache.recompute:
             sizes |= _inputs(planned)
         elif not planned.cuts.resident:
-            for op in (op for graph in planned.graphs for op in graph.ops):
+            for op in decoder.all_ops:
                 for kept in _kept(planned, op) if isinstance(op, Attention) else ():
                     for name, size in planned.cache_strides.items():
                         sizes[f"{name}{kept.name}"] = kept.capacity * size
@@ -142,7 +142,7 @@ def _blocks(planned: Plan, rows: int) -> dict[str, Blocks]:
     Inputs of products follow each other in one buffer. Each tensor is one block. The thin tensor of
     a correction may have a row for each token whose keys and values are computed anew.
     """
-    ops = [op for graph in planned.graphs for op in graph.ops]
+    ops = planned.decoder.all_ops
     normed = (op for op in ops if isinstance(op, Norm | Convert) and op.source.home is Home.STREAM)
     inputs = {op.target.name for op in normed}
     blocks, config = dict[str, Blocks](), planned.config
@@ -287,7 +287,7 @@ def _keep_layers(planned: Plan) -> None:
     if turns and planned.way.rows_stay and decoder.rotary is not None:
         planned.words[PAIRS] = planned.keep(rescale_of(0, 1.0))
         planned.memory.buffer(PAIRS, planned.texts * planned.rows_tables["places"].stride)
-    for graph in planned.graphs:
+    for graph in decoder.graphs:
         if graph is not decoder or planned.cache.recompute:
             # All layers have the same places, which no layer is to lie around.
             for op in graph.ops:
@@ -299,7 +299,7 @@ def _keep_layers(planned: Plan) -> None:
 
 def _keep_tables(planned: Plan) -> None:
     """Keep the activations' tables, or one of them if they are loaded for each layer."""
-    linears = [op for graph in planned.graphs for op in graph.ops if isinstance(op, Linear)]
+    linears = [op for op in planned.decoder.all_ops if isinstance(op, Linear)]
     active = {op.target.name: op.table for op in linears if op.table is not None}
     tables = [*active.values()][: 1 if planned.way.passing else None]
     slots = planned.memory.take_tables(tables)

@@ -336,12 +336,7 @@ class Memory:
                 f"pre_depth is {self.config.pre_depth}",
                 {"pre_depth": early, "param_depth": max(early, self.config.vector.words)},
             )
-        if self.config.pre_depth + sum(map(len, self.words)) > self.config.vector.words:
-            raise FitError(
-                f"Model {self.name} needs more parameter words than param_depth = "
-                f"{self.config.vector.words}",
-                doubled(self.config, "param_depth"),
-            )
+        self.check_at_once(self.config.pre_depth + sum(map(len, self.words)))
 
     def check_at_once(self, words: int) -> None:
         """Raise :class:`FitError` if the parameter memory has fewer than ``words`` words.

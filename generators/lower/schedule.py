@@ -121,7 +121,7 @@ def _largest_bytes(model: QuantizedModel) -> int:
     Both are in the scratchpad at once if no block is moved. The last layer is not counted: its
     result may be stored column by column.
     """
-    linears = (op for op in model.ops if isinstance(op, Linear) and op.target != model.output)
+    linears = (op for op in model.linears if op.target != model.output)
     pairs = (
         {op.source.buffer: op.source.bytes, op.target.buffer: op.target.bytes} for op in linears
     )
@@ -242,7 +242,7 @@ def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHo
     """
     if plan.loops or plan.spills or is_nested(model):
         return []
-    return weight_homes([op for op in model.ops if isinstance(op, Linear)], config)[:-1]
+    return weight_homes(model.linears, config)[:-1]
 
 
 def _ratios(model: QuantizedModel, config: Config, *, looped: bool) -> list[int]:

@@ -8,10 +8,9 @@ example, the token's slot in the KV cache. Each program has a formula
 from functools import partial
 
 from celosia.generators.graph.fewer_planes import is_nested
-from celosia.generators.graph.quantized import TextGraph
 from celosia.generators.lower.assembly import Routine, routines
 from celosia.generators.lower.cuts import SOURCE_ROW, WORDS_PLACE
-from celosia.generators.lower.decoder import Layers
+from celosia.generators.lower.decoder import STREAM, Layers
 from celosia.generators.lower.moves import store
 from celosia.generators.lower.plan import INPUTS, Plan
 from celosia.generators.lower.residence import TEXT_REGISTERS, Register, of_text
@@ -45,17 +44,24 @@ def text_entries(plan: Plan) -> dict[str, Routine]:
     programs = every(STEP, lambda planes: Routine(_step(plan, planes), step))
     programs["logits"] = Routine(stored)
     if rows > 1:
-        programs["words"] = Routine(_words(plan), {**words(rows), WORDS_PLACE: place})
-        programs |= every(CHUNK, lambda planes: Routine(_chunk(plan, planes), common))
+        chunk = _lookup(Layers(plan, rows, plan.decoder), rows)
+        programs["words"] = Routine(chunk, {**words(rows), WORDS_PLACE: place})
+        several = partial(Layers, plan, rows, plan.decoder)
+        programs |= every(CHUNK, lambda planes: Routine(_run(several(planes)), common))
     if plan.texts > 1:
         programs |= every(SCORES, lambda planes: Routine(_scores(plan, planes)))
     if source is not None:
-        call = words(plan.cuts.lookups)
+        longest, count = plan.cuts.source_rows, plan.cuts.lookups
+        first = Given(SOURCE_ROW, 2 * plan.decoder.description.dim * (longest - count), STREAM)
+        layers = Layers(plan, longest, source, register=Register.SOURCE)
+        call = words(count)
         call[SOURCE_ROW] = Value(Index.FIRST, 2 * plan.decoder.description.dim)
         call[WORDS_PLACE] = Value(Index.FIRST, tables["source.places"])
-        programs["lookup"] = Routine(_lookup(plan, source), call)
+        programs["lookup"] = Routine(_lookup(layers, count, first), call)
         encode = {int(Register.SOURCE): Value(Index.SOURCE)}
-        programs["encode"] = Routine(_encode(plan, source), encode)
+        longest = plan.decoder.description.source_positions
+        whole = Layers(plan, longest, source, register=Register.SOURCE)
+        programs["encode"] = Routine(_run(whole), encode)
     return programs
 
 
@@ -87,15 +93,21 @@ def _tokens(plan: Plan, place: Value) -> dict[int, Value]:
     }
 
 
+def _run(layers: Layers) -> list[Node]:
+    """Compute all layers and, unless the graph is an encoder's, the scores of the last token."""
+    layers.layers()
+    if not layers.graph.encodes:
+        layers.head()
+    return layers.done()
+
+
 def _step(plan: Plan, planes: int) -> list[Node]:
     layers = Layers(plan, plan.texts, plan.decoder, planes, texts=plan.texts)
     if plan.cuts.resident:
         layers.turn()
     for text in range(plan.texts):
         layers.embed(text, of_text(Register.WORD, text), of_text(Register.PLACE, text))
-    layers.layers()
-    layers.head()
-    return layers.done()
+    return _run(layers)
 
 
 def _scores(plan: Plan, planes: int) -> list[Node]:
@@ -105,34 +117,10 @@ def _scores(plan: Plan, planes: int) -> list[Node]:
     return layers.done()
 
 
-def _words(plan: Plan) -> list[Node]:
-    """Look up the tokens of a chunk; register i + 1 is the word of token i."""
-    layers = Layers(plan, plan.way.rows, plan.decoder)
-    for row in range(plan.way.rows):
-        layers.embed(row, row + 1, WORDS_PLACE, behind=row)
-    return layers.done()
-
-
-def _chunk(plan: Plan, planes: int) -> list[Node]:
-    layers = Layers(plan, plan.way.rows, plan.decoder, planes)
-    layers.layers()
-    layers.head()
-    return layers.done()
-
-
-def _lookup(plan: Plan, source: TextGraph) -> list[Node]:
-    """Look up some tokens of a source; register i + 1 is the word of token i."""
-    layers = Layers(plan, plan.cuts.source_rows, source, register=Register.SOURCE)
-    most = 2 * plan.decoder.description.dim * (plan.cuts.source_rows - plan.cuts.lookups)
-    for row in range(plan.cuts.lookups):
-        layers.embed(row, row + 1, WORDS_PLACE, Given(SOURCE_ROW, most, Ref("x")), behind=row)
-    return layers.done()
-
-
-def _encode(plan: Plan, source: TextGraph) -> list[Node]:
-    longest = plan.decoder.description.source_positions
-    layers = Layers(plan, longest, source, register=Register.SOURCE)
-    layers.layers()
+def _lookup(layers: Layers, count: int, first: Ref | Given = STREAM) -> list[Node]:
+    """Look up ``count`` tokens, whose rows begin at ``first``; register i + 1 is token i's word."""
+    for row in range(count):
+        layers.embed(row, row + 1, WORDS_PLACE, first, behind=row)
     return layers.done()
 
 

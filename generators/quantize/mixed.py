@@ -164,8 +164,7 @@ def _names(model: IntegerGraph) -> list[str]:
 
 def _linears(model: IntegerGraph) -> dict[str, Linear]:
     """Return the linear layers by their weights' names."""
-    linears = [op for op in model.ops if isinstance(op, Linear)]
-    return dict(zip(_names(model), linears, strict=True))
+    return dict(zip(_names(model), model.linears, strict=True))
 
 
 def _errors(

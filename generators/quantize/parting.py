@@ -139,7 +139,7 @@ def parting(
     squares: dict[str, NDArray[np.float64]] = {}
     cosines, square, alike, rows = 0.0, 0.0, 0, 0
     source = model.source
-    ops = [*(() if source is None else source.ops), *model.ops]
+    ops = model.all_ops
     scores: list[tuple[float, int, float]] = []
     columns: dict[str, Floats] = {}
     of_output = 0.0
