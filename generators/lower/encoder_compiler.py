@@ -20,8 +20,8 @@ from celosia.generators.lower.early import check_layers, check_memory, check_row
 from celosia.generators.lower.fitting import again
 from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.options import Options
+from celosia.generators.lower.pooling import pool_bytes
 from celosia.generators.lower.residence import Cache
-from celosia.generators.lower.rows import pool_bytes
 from celosia.generators.lower.schedule import schedule
 from celosia.generators.lower.search import PlacedTrial
 from celosia.generators.program.draft import Repeat, flatten

@@ -17,8 +17,8 @@ from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.linear import LinearLayer
 from celosia.generators.lower.lowering import Lowering
+from celosia.generators.lower.pooling import lower_pool
 from celosia.generators.lower.residence import Memory
-from celosia.generators.lower.rows import lower_pool
 from celosia.generators.lower.sequence_attention import lower_attention
 from celosia.generators.lower.staging import Rows
 from celosia.generators.lower.walk import Rowwise, Step
