@@ -12,6 +12,7 @@ from PIL import Image
 from celosia.arch.errors import InputError
 from celosia.arch.files import read_lines, read_toml
 from celosia.cli.input_options import random_count
+from celosia.generators.frontend.media import read_sound
 from celosia.generators.frontend.sample_files import (
     input_files,
     read_answers,
@@ -217,3 +218,10 @@ def test_a_sound_that_is_cut_within_a_sample_is_refused(tmp_path, source) -> Non
     sounds = replace(source, path=tmp_path, shape=(50,))
     with pytest.raises(InputError, match="ends before its header says; it was cut"):
         read_samples(tmp_path / "sounds", sounds)
+
+
+def test_a_sound_of_a_code_without_random_access_is_refused(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed")
+    soundfile.write(tmp_path / "x.wav", np.zeros(3000), 8000, subtype="GSM610")
+    with pytest.raises(InputError, match=r"^Cannot read sound .*/x\.wav: frames must be specified"):
+        read_sound(tmp_path / "x.wav", 8000)

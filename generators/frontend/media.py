@@ -155,7 +155,7 @@ def read_sound(path: Path, rate: int) -> NDArray[np.float64]:
         with soundfile.SoundFile(str(path)) as opened:
             samples = opened.read(dtype="float64", always_2d=True)
             frequency, told = opened.samplerate, opened.extra_info
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise InputError(f"Cannot read sound {path}: {error}") from error
     if re.search(r"^data : .*should be", told, re.MULTILINE):
         raise InputError(f"Sound {path} ends before its header says; it was cut")
