@@ -90,6 +90,28 @@ def test_a_bias_of_scores_is_added_by_the_machine(name, tmp_path):
         assert np.corrcoef(np.ravel(scores), exact[-1])[0, 1] > 0.99
 
 
+@pytest.mark.parametrize(
+    ("config", "generation", "start"),
+    [
+        ({}, {"decoder_start_token_id": 7}, 7),
+        ({}, {"bos_token_id": 5}, 5),
+        ({}, {"eos_token_id": 6}, 3),
+        ({"decoder_start_token_id": None}, None, 1),
+        ({"decoder_start_token_id": None}, {"decoder_start_token_id": 7, "bos_token_id": 5}, 7),
+    ],
+)
+def test_answers_begin_as_transformers_generates_them(
+    tmp_path, config: dict, generation: dict | None, start: int
+) -> None:
+    path = tmp_path / "blenderbot"
+    shutil.copytree(PAIRS / "blenderbot", path)
+    settings = json.loads((path / "config.json").read_text()) | config
+    (path / "config.json").write_text(json.dumps(settings))
+    if generation is not None:
+        (path / "generation_config.json").write_text(json.dumps(generation))
+    assert load_hugging_face_pair(path)[0].start == start
+
+
 def test_sources_have_tokens_of_their_own(tmp_path):
     name = "blenderbot"
     shutil.copytree(PAIRS / name, tmp_path / name)

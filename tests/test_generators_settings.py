@@ -202,3 +202,19 @@ def test_a_text_is_not_longer_than_what_is_computed(tmp_path: Path, settings: di
     message = f"Model {tmp_path.name} takes at most 7 tokens, not 8"
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         forward(model, weights, np.zeros((1, 8), int))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("eos_token_id", "5", "a token's number or a list of them or null, not '5'"),
+        ("eos_token_id", [True], "a token's number or a list of them or null, not [True]"),
+        ("bos_token_id", 5.5, "a token's number or null, not 5.5"),
+        ("decoder_start_token_id", [5], "a token's number or null, not [5]"),
+    ],
+)
+def test_tokens_of_the_generation_are_numbers(tmp_path: Path, name, value, words) -> None:
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps({name: value}))
+    wanted = f"Setting {name!r} in generation_config.json must be {words}"
+    assert refusal(tmp_path, LLAMA) == wanted

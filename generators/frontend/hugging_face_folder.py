@@ -24,8 +24,9 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", 
 _OLDER_NORM = re.compile(r"(?<=LayerNorm\.)(gamma|beta)$")
 _NORM_PARTS = {"gamma": "weight", "beta": "bias"}
 """Names that older files have for a norm's parts."""
-_BESIDE = ("generation_config.json", "special_tokens_map.json")
-"""Files that must be JSON objects if they exist."""
+GENERATION_FILE = "generation_config.json"
+_MARKS_FILE = "special_tokens_map.json"
+"""File that must be a JSON object if it exists."""
 
 TABLES = Path(__file__).parent / "families"
 """Folder of the tables of the known kinds of models, and of the names of their parts."""
@@ -86,6 +87,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return settings
 
 
+def generation_settings(folder: Path) -> dict[str, Any]:
+    """Return the settings in a folder's generation_config.json; empty if there is no such file.
+
+    Raises :class:`InputError` if the file contains no JSON object, or a token's number has a wrong
+    type.
+    """
+    path = folder / GENERATION_FILE
+    return read_settings("generation_config", read_json(path), path) if path.is_file() else {}
+
+
 class Folder:
     """The settings and tensors of a model folder, read into memory.
 
@@ -106,9 +117,9 @@ class Folder:
         self.kind = kind if isinstance(kind, str) else ""
         self.config = read_settings(self.kind, self.given, self.config_path)
         self.architecture = str((self.config.get("architectures") or [""])[0])
-        for beside in _BESIDE:
-            if (path / beside).is_file():
-                read_json(path / beside)
+        self.generation = generation_settings(path)
+        if (path / _MARKS_FILE).is_file():
+            read_json(path / _MARKS_FILE)
         self.tensors: dict[str, NDArray[np.generic]] = {}
 
     def read(self, prefixes: Iterable[str] = ()) -> None:

@@ -81,7 +81,7 @@ def _description(folder: Folder) -> TextDescription:
         {encoder: f": it is that of {decoder}" for encoder, decoder in alike},
     )
     values: dict[str, Any] = {ours: config[theirs] for theirs, ours in _NAMES["fields"].items()}
-    values["start"] = config["decoder_start_token_id"]
+    values["start"] = _start(folder)
     values["tied"] = config["tie_word_embeddings"]
     with within(folder.config_path):
         return TextDescription(
@@ -95,6 +95,17 @@ def _description(folder: Folder) -> TextDescription:
             source_positions=values["positions"],
             **values,
         )
+
+
+def _start(folder: Folder) -> int | None:
+    """Return the first token of an answer; None if the settings leave it open.
+
+    generation_config.json has priority, with its first token of any text if it names no other.
+    """
+    settings = (folder.generation, folder.config)
+    names = ("decoder_start_token_id", "bos_token_id")
+    tokens = (own.get(name) for own in settings for name in names)
+    return next((token for token in tokens if token is not None), None)
 
 
 def _words(folder: Folder, *, tied: bool) -> tuple[Floats, Floats | None]:

@@ -12,6 +12,7 @@ from celosia.generators.frontend.base_description import read_fields
 from celosia.generators.frontend.folder_tokenizer import read_text_tokenizer
 from celosia.generators.frontend.hugging_face_folder import (
     CONFIG_FILE,
+    generation_settings,
     is_hugging_face,
     model_type,
     read_json,
@@ -46,7 +47,6 @@ from celosia.generators.quantize.texts import calibration_texts, random_sources
 
 LLAMA2C_SUFFIX = ".bin"
 CHARACTERS_FILE = "vocab.json"
-GENERATION_FILE = "generation_config.json"
 DECODER_FILE = "decoder.toml"
 """Description of a decoder; its weights are beside it, like an encoder's."""
 SOURCES_FILE = "sources.txt"
@@ -314,8 +314,7 @@ def _marks(folder: Path, model: TextDescription) -> tuple[int | None, frozenset[
     """
     if not is_hugging_face(folder):
         return None, frozenset()
-    path = folder / GENERATION_FILE
-    config = read_json(folder / CONFIG_FILE) | (read_json(path) if path.is_file() else {})
+    config = read_json(folder / CONFIG_FILE) | generation_settings(folder)
     begin, listed = config.get("bos_token_id"), config.get("eos_token_id")
     if model.source_layers or not isinstance(begin, int) or not 0 <= begin < model.vocabulary:
         begin = None
