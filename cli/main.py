@@ -1,5 +1,7 @@
 """The command ``celosia``."""
 
+import errno
+import os
 import sys
 import traceback
 import warnings
@@ -27,6 +29,9 @@ HEADINGS = {
 """Every command; its module in this folder is loaded only if the command is used."""
 
 COMMANDS = tuple(name for names in HEADINGS.values() for name in names)
+
+_REFUSALS = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS)
+"""Numbers of the operating system's errors for a path that the user gave."""
 
 
 @click.group(
@@ -84,6 +89,9 @@ def _code() -> int:
     except MemoryError:
         return _refuse("this takes more memory than this computer has; give smaller sizes")
     except Exception as error:
+        if isinstance(error, OSError) and error.filename and error.errno in _REFUSALS:
+            path = f"{os.fsdecode(error.filename)}: {error.strerror}"
+            return _refuse(f"Cannot use {path}; give another path, or ask its owner")
         if is_full(error):
             say("celosia: no space is left on a disk that was to be written", err=True)
             return 1

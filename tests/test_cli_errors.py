@@ -1,5 +1,6 @@
 """The command within one process: results alone on standard output, refusals, files kept."""
 
+import errno
 import json
 import os
 import shutil
@@ -261,6 +262,21 @@ def test_a_defect_of_ours_is_a_traceback_with_a_code_of_its_own(celosia, monkeyp
     assert "Traceback" in errors
     assert "operands could not be broadcast" in errors
     assert errors.endswith("celosia: this is a defect of celosia, not of what it was given\n")
+
+
+def test_a_name_that_the_system_refuses_is_no_defect(celosia, monkeypatch) -> None:
+    name = "a" * 300
+    message = f"celosia: Cannot use {name}: File name too long; give another path, or ask its owner"
+    for suffix in ("", ".onnx"):
+        wanted = message.replace(name, name + suffix)
+        assert celosia("inspect", name + suffix) == (2, "", f"{wanted}\n")
+
+    def fail(*_arguments, **_named):
+        raise PermissionError(errno.EACCES, "Permission denied", "/root/x")
+
+    monkeypatch.setattr(Path, "is_dir", fail)
+    wanted = "celosia: Cannot use /root/x: Permission denied; give another path, or ask its owner\n"
+    assert celosia("inspect", "/root/x") == (2, "", wanted)
 
 
 @pytest.mark.parametrize("unit", [unit for unit in UNITS if unit != "accelerator"])
