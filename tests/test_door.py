@@ -136,6 +136,19 @@ def test_ends_are_those_of_the_generation(tmp_path: Path) -> None:
     assert own.encode("a") == reference(tmp_path)("a")["input_ids"]
 
 
+def test_texts_of_numbers_end_as_those_of_words(tmp_path: Path) -> None:
+    decoder_folder(DECODERS[0], tmp_path, eos_token_id=[5, 6], bos_token_id=7)
+    for path in tmp_path.glob("*token*"):
+        path.unlink()
+    own = load_text(str(tmp_path)).tokenizer
+    assert own.ends == {5, 6}
+    assert own.decode(own.encode("5, 8 6")) == "5 8 6"
+    with pytest.raises(InputError, match=r"takes token numbers from 0 to \d+, not '0{40}\.\.\.'$"):
+        own.encode("0" * 5000)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": null}')
+    assert load_text(str(tmp_path)).tokenizer.ends == frozenset()
+
+
 @pytest.mark.parametrize("alone", [False, True])
 def test_no_truncation_of_a_file_cuts_prompts(tmp_path: Path, alone: bool) -> None:
     decoder_folder(DECODERS[0], tmp_path)

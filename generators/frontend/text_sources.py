@@ -265,7 +265,7 @@ def open_tokenizer(
     - any other file is read as a tokenizer.json.
 
     ``vocabulary`` is the number of tokens in the model's vocabulary. The other arguments affect
-    only a tokenizer.json:
+    only a tokenizer.json, and ``ends`` also token numbers:
 
     - ``begin`` is the token for an empty text if the file defines none;
     - ``ends`` are the tokens that end a text;
@@ -277,7 +277,7 @@ def open_tokenizer(
     vocabulary.
     """
     if path is None:
-        return NumberTokenizer(vocabulary)
+        return NumberTokenizer(vocabulary, ends)
     if path.name == CHARACTERS_FILE:
         return CharacterTokenizer(path, vocabulary)
     if path.suffix == LLAMA2C_SUFFIX:

@@ -16,6 +16,8 @@ from celosia.generators.frontend.hugging_face_folder import read_json
 from celosia.generators.frontend.pieces import Pieces, clean, unclean, whole
 
 TOKENIZER_FILE = "tokenizer.json"
+_DIGITS = 40
+"""Most digits of a token's number; Python converts at most 4,300."""
 
 
 class Tokenizer(ABC):
@@ -191,8 +193,9 @@ class NumberTokenizer(TokenizerLike):
     A text is a list of token numbers, separated by spaces or commas.
     """
 
-    def __init__(self, vocabulary: int):
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: int, ends: frozenset[int] = frozenset()):
+        """Store the vocabulary's size, and the tokens that end a text."""
+        self._vocabulary, self.ends = vocabulary, ends
 
     def encode(self, text: str) -> list[int]:
         """Return a list of the token numbers in a text.
@@ -202,12 +205,18 @@ class NumberTokenizer(TokenizerLike):
         """
         words = text.replace(",", " ").split()
         for word in words:
-            if not word.isdecimal() or int(word) >= self._vocabulary:
+            wide = len(word) > _DIGITS
+            if wide or not word.isdecimal() or int(word) >= self._vocabulary:
+                shown = f"{word[:_DIGITS]}..." if wide else word
                 raise InputError(
                     f"A model without a tokenizer takes token numbers from 0 to "
-                    f"{self._vocabulary - 1}, not {word!r}"
+                    f"{self._vocabulary - 1}, not {shown!r}"
                 )
         return some([int(word) for word in words])
+
+    def decode(self, tokens: list[int]) -> str:
+        """Return the numbers of ``tokens``, those that end a text as well."""
+        return " ".join(map(str, tokens))
 
     def piece(self, token: int, before: int) -> bytes:
         """Return a token's number as bytes, preceded by a space unless the token is the first."""
