@@ -5,7 +5,7 @@ the fastest is used.
 """
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
@@ -13,12 +13,12 @@ from celosia.arch.isa import RING_SLOTS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.artefact import Artefact
-from celosia.generators.lower.assembly import Trial, fastest, first_fit, settle
+from celosia.generators.lower.assembly import fastest, first_fit, settle
 from celosia.generators.lower.checks import checked_graph
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.fitting import FitError, Stage, again
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
-from celosia.generators.lower.plan import MOST_ROWS, Plan
+from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.staging import least_size
@@ -103,29 +103,27 @@ def compile_text(
     """
     cache = Cache(context, sinks, recompute)
 
-    def compiled(other: Config) -> Artefact:
-        if sparse:
-            check_sparse(other)
-        held = checked_graph(decoder, other, cache, rows=rows, texts=texts)
-        how: dict[str, Any] = {"sparse": sparse, "texts": texts, "search": search}
-        return _compile_fitting(held, other, cache, rows, memory_bytes, **how)
-
+    data = decoder, cache, rows, memory_bytes
+    compiled = partial(_compile_fitting, *data, sparse=sparse, texts=texts, search=search)
     with again(config, compiled):
         return compiled(config)
 
 
 def _compile_fitting(
     decoder: Decoder,
-    config: Config,
     cache: Cache,
     rows: int,
     memory_bytes: int | None,
+    config: Config,
     *,
     sparse: bool,
     texts: int,
     search: bool,
 ) -> Artefact:
     """Return the programs with as many tokens at once as fit, at most ``rows``."""
+    if sparse:
+        check_sparse(config)
+    decoder = checked_graph(decoder, config, cache, rows=rows, texts=texts)
     name = decoder.description.name
     limit = 1 << config.memory.addr_width if memory_bytes is None else memory_bytes
     if limit < least_size(config):
@@ -138,11 +136,9 @@ def _compile_fitting(
         """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
         alone = way.passing or config.array.weight_depth > RING_SLOTS or not search
 
-        def trial(most: int) -> Trial[Plan]:
-            made = plan(decoder, config, cache, way, min(limit, most), sparse=sparse, texts=texts)
-            return text_trial(made)
-
-        best = fastest(trial, PIECES[:1] if alone else PIECES)
+        made = partial(plan, decoder, config, cache, way, sparse=sparse, texts=texts)
+        pieces = [min(limit, most) for most in PIECES[: 1 if alone else None]]
+        best = fastest(lambda most: text_trial(made(most)), pieces)
         program = text_program(settle(best) if search else best, limit)
         if program.memory_bytes <= limit:
             return program

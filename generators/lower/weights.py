@@ -272,9 +272,7 @@ def coded_bytes(model: IntegerGraph, config: Config) -> int:
     A compiled model may have another size, because the compiler may divide a matrix into parts.
     """
     total = 0
-    for op in (
-        part for model_op in model.ops if isinstance(model_op, Linear) for part in model_op.parts
-    ):
+    for op in (part for linear in model.linears for part in linear.parts):
         k, n = op.weight.shape
         whole = Held(slice(0, k), slice(0, n))
         parts = stored_parts(op, whole, [whole], config, int(not op.source.wide))
