@@ -217,6 +217,8 @@ def test_objects_are_tables(digits: celosia.Program) -> None:
         ),
         (lambda p: celosia.compile(p.model, deferred=True), "deferred is for language models"),
         (lambda p: celosia.compile(p.model, kv_bits=4), "kv_bits is for language models, which"),
+        (lambda p: celosia.compile(p.model, sinks=2), "sinks is for language models, which"),
+        (lambda p: celosia.compile(celosia.load("tales"), search=3), "Option search must be"),
         (
             lambda p: celosia.compile(p.model, chosen={"layers.0.key": "int4"}),
             r"has no weight 'layers\.0\.key'; did you mean layers\.0\.key\.",
