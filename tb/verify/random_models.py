@@ -109,11 +109,15 @@ def random_text_model(rng: np.random.Generator) -> TextDescription:
         }
         fields |= {name: bool(rng.integers(2)) for name in ("gated", "bias", "tied")}
         kv_heads, head_dim = int(rng.integers(1, 4)), int(rng.integers(1, 9))
-        source = int(rng.random() < 0.2)
+        source, vocabulary = int(rng.random() < 0.2), int(rng.integers(2, 40))
+        seldom = {
+            name: bool(rng.random() < 0.2)
+            for name in ("head_bias", "head_norms", "rotary_speeds", "source_words")
+        }
         try:
             return TextDescription(
                 name="random",
-                vocabulary=int(rng.integers(2, 40)),
+                vocabulary=vocabulary,
                 positions=int(rng.integers(4, 24)),
                 dim=int(rng.integers(2, 40)),
                 layers=int(rng.integers(1, 3)),
@@ -123,7 +127,11 @@ def random_text_model(rng: np.random.Generator) -> TextDescription:
                 ffn=int(rng.integers(1, 50)),
                 source_layers=source,
                 source_positions=source * int(rng.integers(2, 12)),
+                start=source * int(rng.integers(vocabulary)),
+                rotated=str(rng.choice(("1", "1", "01", "10"))),
+                final_norm=bool(rng.random() < 0.8),
                 **fields,
+                **seldom,
             )
         except InputError:
             continue

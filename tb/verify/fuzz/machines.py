@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from celosia.arch.config import Config
+from celosia.arch.formats import NESTED, PLANES
 from celosia.arch.isa import RING_SLOTS
 from celosia.tb.machine.fast_build import accelerator_verilog, build_verilator
 from celosia.tb.machine.memory_timing import MemoryTiming
@@ -48,19 +49,26 @@ def random_text_machine(rng: np.random.Generator) -> Config:
 def random_format(rng: np.random.Generator, config: Config) -> dict[str, Any]:
     """Return random quantization options: one of the configuration's weight formats, or none.
 
-    The result is a dictionary of ``weights`` (the format's name) and ``group`` (rows per scale; 0
-    for one scale per column). It is empty for INT8 weights.
+    The result is a dictionary of ``weights`` (the format's name), ``group`` (rows per scale; 0 for
+    one scale per column) and ``low_rank`` (rank of a correction; 0 for none). It is empty for INT8
+    weights.
     """
+    (others,) = rng.spawn(1)
     names = [form.name for form in config.formats]
     if not names or rng.random() < 0.2:
         return {}
     group = config.weight_group if rng.random() < 0.7 else 0
-    return {"weights": str(rng.choice(names)), "group": group}
+    if set(PLANES.values()) <= set(names) and others.random() < 0.5:
+        return {"weights": NESTED}
+    rank = int(others.integers(1, 4)) * int(others.random() < 0.2)
+    return {"weights": str(rng.choice(names)), "group": group, "low_rank": rank}
 
 
 def _roomy(rng: np.random.Generator) -> Config:
     """Return a machine with room for small tensors; three of four have every unit."""
-    config = random_config(rng)
+    config, (others,) = random_config(rng), rng.spawn(1)
+    if config.formats and others.random() < 0.3:
+        config = config.replace(weight_formats=",".join(PLANES.values()))
     if rng.random() < 0.75:
         rotary = not (config.vector.lanes % 2 or config.array.cols % 2)
         config = config.replace(**dict.fromkeys(_NEEDED, True), rotary=rotary)

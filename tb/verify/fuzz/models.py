@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ from celosia.arch.isa import REGISTERS
 from celosia.generators.campaign.case import Case
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.weights import Weights
-from celosia.generators.graph.fewer_planes import BITS, is_nested
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.lower.options import Options
@@ -66,13 +66,18 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     config, model = random_machine(rng), random_model(rng)
     weights, inputs = random_weights(rng, model), random_inputs(rng, model)
     config = simulated(config) if on_circuit else config
-    options = random_options(rng, config)
+    options = replace(
+        random_options(rng, config),
+        batch=1 + int(rng.random() < 0.2 and not model.variable),
+        search=bool(rng.random() < 0.1),
+    )
     compiled = compile_model(model, weights, inputs, config, options)
-    result = {"mismatch": differs(compiled, weights, inputs[:1]), "words": len(compiled.words)}
+    mismatch = differs(compiled, weights, inputs[: options.batch])
+    result = {"mismatch": mismatch, "words": len(compiled.words)}
     if result["mismatch"] or not on_circuit:
         return result
     with circuit(rng, compiled.config, compiled.memory_bytes) as (machine, timing):
-        values = [given(model, weights, sample[None])[0] for sample in inputs[:2]]
+        values = [given(model, weights, sample[None])[0] for sample in inputs[: 2 * options.batch]]
         figures = infer(machine, compiled, values, timing).figures()
     if figures["mismatches"]:
         result["mismatch"] = f"{figures['mismatches']} tensors of the circuit differ"
@@ -84,12 +89,15 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
 
 def random_options(rng: np.random.Generator, config: Config) -> Options:
     """Return random options for compiling an encoder, with the search for fast programs off."""
-    mixed = config.array.wide and rng.random() < 0.5
+    mixed, (others,) = config.array.wide and rng.random() < 0.5, rng.spawn(1)
     return Options(
         search=False,
         activations=MIXED if mixed else INT8,
         sparse=config.sparse_lanes > 0,
         wide_functions=config.wide_functions and bool(rng.integers(2)),
+        percentile=float(others.choice((90.0, 100.0, 100.0))),
+        per_channel=bool(others.random() < 0.8),
+        balance=None if others.random() < 0.8 else float(others.random()),
         **random_format(rng, config),
     )
 
@@ -119,8 +127,7 @@ def differs(compiled: Artefact, weights: Weights, inputs: Sequence[NDArray[Any]]
     golden.machine.sp.fill(UNWRITTEN)
     samples = compiled.batches([given(model, weights, sample[None])[0] for sample in inputs])
     samples += samples[-1:] if compiled.keeps else []
-    widths = BITS if is_nested(compiled.graph) else BITS[:1]
-    for values, bits in itertools.product(samples, widths):
+    for values, bits in itertools.product(samples, texts.widths_of(compiled)):
         tensors = golden.tensors(values, bits)
         data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
         wrong, _ = differing(compiled, tensors, values, bits, compiled.output_integers(data))

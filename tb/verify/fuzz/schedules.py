@@ -183,6 +183,7 @@ def _decoder(rng: Random) -> Outcomes:
     cache = Cache(context, sinks, recompute=bool(rng.random() < 0.2))
     decoder = checked_graph(quantized, config, cache)
     numbers = rng.integers(0, model.vocabulary, 2 * texts.LENGTH).tolist()
+    text = [*numbers[: context - texts.STEPS], *numbers[-texts.STEPS :]]
     for _ in range(_PLANS):
         ways = ways_of(decoder, config, cache, MOST_ROWS, 1)
         way = ways[int(rng.integers(len(ways)))]
@@ -195,7 +196,7 @@ def _decoder(rng: Random) -> Outcomes:
             yield (), ""
             continue
         try:
-            wrong = texts.wrong_tensors(TextSession(program, _Checked(config)), context, numbers)
+            wrong = texts.wrong_tensors(TextSession(program, _Checked(config)), [text])
         except ProgramError as error:
             wrong = f"The compiler's program is refused: {error}"
         yield tuple(program.words), wrong and f"{wrong} of the decoder with {way}, loads {most}"

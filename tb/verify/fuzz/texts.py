@@ -1,5 +1,6 @@
 """Fuzzing with random decoders, compiled for random machines."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,26 +10,29 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import RING_SLOTS
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.graph.fewer_planes import BITS, is_nested
+from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.checks import value_block
+from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.text_compiler import compile_text, skips_zeros
 from celosia.generators.quantize.options import INT8, MIXED, Quantization
-from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.text_session import TextSession
+from celosia.tb.models.texts_session import TextsSession
 from celosia.tb.verify.fuzz.machines import circuit, random_format, random_text_machine, simulated
 from celosia.tb.verify.random_models import random_text_model
 
 STEPS = 2
 """Tokens behind a prompt."""
 LENGTH = 12
-"""Most tokens of a text."""
+"""Most tokens of the cache."""
 
 
 def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
-    """Compile a random decoder for a random machine, and run it on a random text.
+    """Compile a random decoder for a random machine, and run it on random texts.
 
     The logits that the golden machine computes must equal the integer reference. If ``on_circuit``
-    is true, the circuit also processes the text, and its tensors must equal the golden machine's.
+    is true, the circuit also processes the texts, and its tensors must equal the golden machine's.
     The result is the dictionary of :func:`celosia.tb.verify.fuzz.models.run`, without ``refused``.
     Raises :class:`InputError` if the compiler refuses the pair of decoder and machine.
     """
@@ -43,23 +47,56 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     config = simulated(config) if on_circuit else config
     options = random_options(rng, config, model)
     decoder = untrained(model, options, int(rng.integers(1 << 30)))
-    context = int(rng.integers(STEPS + 1, min(LENGTH, decoder.places) + 1))
-    program = compile_text(decoder, config, context=context, sparse=skips_zeros(config))
-    numbers = rng.integers(0, model.vocabulary, 2 * LENGTH).tolist()
+    program = compile_text(decoder, config, **_random_use(rng, decoder, config))
+    words, bits = random_texts(rng, program), int(rng.choice(widths_of(program)))
     result = {"mismatch": "", "words": len(program.words)}
-    session = TextSession(program, "golden")
-    wrong = wrong_tensors(session, context, numbers)
+    session = _session(program, "golden")
+    wrong = wrong_tensors(session, words, bits)
     if wrong or not on_circuit:
         return result | {"mismatch": f"{wrong} differ from the reference" if wrong else ""}
     with circuit(rng, program.config, program.memory_bytes) as (machine, timing):
-        session = TextSession(program, machine, timing)
-        wrong = wrong_tensors(session, context, numbers)
+        session = _session(program, machine, timing)
+        wrong = wrong_tensors(session, words, bits)
     if wrong:
         result["mismatch"] = f"{wrong} of the circuit differ"
     counted = session.turns[-1].cycles
-    if config.throttle:
+    if config.throttle or program.batch > 1:
         return result  # it may be hot, which no prediction knows
-    return result | {"cycles": counted, "predicted": _predicted(program, context, timing)}
+    return result | {"cycles": counted, "predicted": _predicted(session)}
+
+
+def _random_use(rng: np.random.Generator, decoder: Decoder, config: Config) -> dict[str, Any]:
+    """Return random arguments of ``compile_text``: cache, chunks, texts of a run, and search."""
+    context = int(rng.integers(STEPS + 1, min(LENGTH, decoder.places) + 1))
+    return {
+        "context": context,
+        "sinks": int(rng.integers(context)) * int(rng.random() < 0.5),
+        "rows": int(rng.integers(1, MOST_ROWS + 1)),
+        "texts": 1 + int(rng.random() < 0.2),
+        "recompute": bool(rng.random() < 0.1),
+        "sparse": skips_zeros(config),
+        "search": bool(rng.random() < 0.5),
+    }
+
+
+def widths_of(program: Artefact) -> tuple[int, ...]:
+    """Return the numbers of bits with which a program's weights can be read."""
+    return BITS if is_nested(program.graph) else BITS[:1]
+
+
+def random_texts(rng: np.random.Generator, program: Artefact) -> list[list[int]]:
+    """Return two random texts for a compiled decoder, each a list of token numbers.
+
+    A text may have more tokens than the cache, if the model accepts that many.
+    """
+    longest = min(program.places, program.cache.capacity + LENGTH // 2)
+    lengths = rng.integers(STEPS + 1, longest + 1, 2)
+    return [rng.integers(0, program.vocabulary, length).tolist() for length in lengths]
+
+
+def _session(program: Artefact, *machine: Any) -> TextSession:
+    """Return the session of a program's texts: one after another, or two at once."""
+    return (TextsSession if program.batch > 1 else TextSession)(program, *machine)
 
 
 def random_options(
@@ -68,6 +105,8 @@ def random_options(
     """Return random quantization options for a decoder, from those that ``config`` supports."""
     options = {
         **random_format(rng, config),
+        "alike": bool(rng.random() < 0.8),
+        "balance": None if rng.random() < 0.8 else float(rng.random()),
         "wide_functions": config.wide_functions and bool(rng.integers(2)),
     }
     if config.packed_cache and config.array.weight_depth > RING_SLOTS:
@@ -82,33 +121,55 @@ def random_options(
     return Quantization(texts=2, length=min(LENGTH, model.positions), **options)
 
 
-def wrong_tensors(session: TextSession, context: int, numbers: list[int]) -> str:
-    """Run a prompt and ``STEPS`` further tokens; return the names of wrong tensors as one text.
+def wrong_tensors(
+    session: TextSession, texts: Sequence[Sequence[int]], bits: int = OPERAND_BITS
+) -> str:
+    """Run texts one after another, or two at once; return the names of wrong tensors as one text.
 
-    ``session`` runs the decoder on a machine. ``context`` is the number of tokens of the prompt and
-    the further tokens together. ``numbers`` is a list of token numbers: the first ``context -
-    STEPS`` of them are the prompt, and the last ``STEPS`` are the further tokens. The decoder of an
-    encoder-decoder also needs a source text. It consists of the first numbers of the same list, one
-    for each source position.
+    ``session`` runs the decoder on a machine. ``texts`` has the token numbers of each text. The
+    last ``STEPS`` tokens of a text are processed one by one, those before are the prompt. If the
+    decoder is that of an encoder-decoder, a text's first tokens are also its source. Nested weights
+    are read with ``bits`` bits.
 
     A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
     the golden machine, only logits and chosen tokens are compared, with the integer reference. The
     names are separated by commas. The text is empty if no tensor is wrong.
     """
-    if session.program.source_positions:
-        session.encode(numbers[: session.program.source_positions])
+    session.bits = bits
+    if isinstance(session, TextsSession):
+        _advance(session, texts)
     else:
-        session.begin()
-    session.take(numbers[: context - STEPS])
-    for number in numbers[-STEPS:]:
-        session.choose()
-        session.step(number)
-    session.logits()
+        for text in texts:
+            _answer(session, text)
     return ", ".join(name for turn in session.turns for name in turn.wrong)
 
 
-def _predicted(program: Artefact, context: int, timing: MemoryTiming) -> int:
+def _answer(session: TextSession, text: Sequence[int]) -> None:
+    """Run the tokens of one text from its beginning."""
+    if session.program.source_positions:
+        session.encode(text[: session.program.source_positions])
+    else:
+        session.begin()
+    session.take(text[:-STEPS])
+    for number in text[-STEPS:]:
+        session.choose()
+        session.step(number)
+    session.logits()
+
+
+def _advance(session: TextsSession, texts: Sequence[Sequence[int]]) -> None:
+    """Run two texts at once; the shorter one ends earlier."""
+
+    def logits(_: int) -> None:
+        session.logits()
+
+    for place in range(max(map(len, texts))):
+        tokens = [text[place] if place < len(text) else None for text in texts]
+        session.advance(tokens, logits)
+
+
+def _predicted(session: TextSession) -> int:
     """Return the predicted cycles of the last step."""
-    source = program.source_positions
-    run = program.run(context - 1, source=source)
+    program, timing = session.program, session.timing
+    run = program.run(session.length - 1, source=session.source, bits=session.bits)
     return program.expect(run, timing.latency, timing.interval).cycles
