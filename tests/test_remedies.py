@@ -41,6 +41,9 @@ ELSEWHERE = {
     "; make it for more with --context ": (
         "test_sentence_folders.py::test_texts_that_no_setting_cuts_are_refused"
     ),
+    "; save it with 8, for example as ": (
+        "test_media.py::test_images_of_more_than_8_bits_are_refused"
+    ),
     "; set 'default_prompt_name' to null in ": (
         "test_sentence_folders.py::test_settings_that_are_refused"
     ),
