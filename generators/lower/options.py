@@ -16,8 +16,8 @@ class Options(Quantization):
     sparse: bool = False
     """True if matrices are coded for the zero-skip unit if that is faster."""
     batch: int = 1
-    """Number of inputs of one run, whose products hide each other's softmax and norm; or number of
-    texts, of each of which a step processes one token. Weights are loaded once for all."""
+    """Number of inputs or texts of one run; a step processes one token of each text. Weights are
+    loaded once for all, and one input's products hide the others' softmax and norm."""
     search: bool = True
     """True to search the fastest of many programs; otherwise the first that fits is used."""
     context: int = 0
