@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from celosia.arch.errors import InputError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
 from celosia.generators.frontend.text_shapes import untrained
@@ -135,6 +136,16 @@ def test_the_cache_keeps_sinks_and_the_last():
 def refuses(message, decoder="llama", config=CONFIGS["fused"], **options):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         compile_text(DECODERS[decoder], config, **{"context": 40, **options})
+
+
+def test_a_tensor_larger_than_the_scratchpad_is_refused_with_its_whole_size():
+    """The hidden rows of a chunk are 8 of 3,000 bytes."""
+    decoder = random_decoder(LLAMA.replace(ffn=3000))
+    config = CONFIGS["resident"].replace(
+        scratchpad_bytes=1024, weight_depth=1 << 13, max_k=3000, acc_depth=1 << 14
+    )
+    with pytest.raises(InputError, match=r"and 24000 of them in one bank"):
+        compile_text(decoder, config, context=40, rows=8)
 
 
 def test_refusals():

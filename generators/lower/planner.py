@@ -19,7 +19,7 @@ from celosia.generators.graph.operations import (
     Op,
 )
 from celosia.generators.graph.quantized import Decoder
-from celosia.generators.graph.tensors import rescale_of
+from celosia.generators.graph.tensors import Tensor, rescale_of
 from celosia.generators.lower.blocks import Blocks, by_rows, row_rescales
 from celosia.generators.lower.choices import Way
 from celosia.generators.lower.cuts import cuts_of
@@ -145,8 +145,7 @@ def _blocks(planned: Plan, rows: int) -> dict[str, Blocks]:
     ops = planned.decoder.all_ops
     normed = (op for op in ops if isinstance(op, Norm | Convert) and op.source.home is Home.STREAM)
     inputs = {op.target.name for op in normed}
-    blocks, config = dict[str, Blocks](), planned.config
-    size = config.scratchpad.bytes
+    moved: dict[str, Tensor] = {}
     for op in ops:
         if not isinstance(op, Linear | Norm | Convert | Gate):
             continue
@@ -154,13 +153,13 @@ def _blocks(planned: Plan, rows: int) -> dict[str, Blocks]:
         buffer = "h" if tensor.name in inputs else tensor.buffer
         if tensor.home is Home.STREAM:
             buffer = "x" if tensor.buffer == "stream" else "normed"
-        blocks[tensor.buffer] = by_rows(replace(tensor, buffer=buffer, rows=rows), size, config)
+        moved[tensor.buffer] = replace(tensor, buffer=buffer, rows=rows)
         if low is not None:
             thin = low.first.target
             most = max(rows, planned.decoder.description.source_positions)
             most = max(most, planned.cache.capacity * planned.cache.recompute)
-            blocks[thin.buffer] = by_rows(replace(thin, rows=most), size, config)
-    return blocks
+            moved[thin.buffer] = replace(thin, rows=most)
+    return {name: by_rows(each, each.bytes, planned.config) for name, each in moved.items()}
 
 
 def _inputs(planned: Plan) -> dict[str, int]:
