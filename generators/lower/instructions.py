@@ -161,16 +161,26 @@ class Work:
 
         - ``opcode``: DRAIN for sums in the accumulators, MAP for rows in the scratchpad.
         - ``flags``: names of instruction flags.
-        - ``tensor``: the result's tensor, which has a data type and a zero point. If it is None,
-          ``flags`` determine the data type, and the zero point is 0. With the flag ``table`` or
-          ``polynomial`` (activation functions), the zero point is always 0.
-        - ``residual``: if true, the instruction adds the old content of the rows at :attr:`target`
-          to the result. Then ``beside`` is not used.
-        - ``beside``: view (address and stride) of a second input. It has rows to add (flag
-          ``add``), cosines and sines (flag ``rotate``) or multipliers (flag ``times``).
-        - ``table``: with the flag ``rotate``, number of a head's columns. With ``times``, zero
-          point of the multipliers. With ``argmax``, index of the first column. Otherwise, number of
-          an activation function's table in the machine.
+        - ``tensor``: the tensor to which the result is written. It determines the result's data
+          type and zero point. If it is None, the zero point is 0, and the result is INT16 if
+          ``flags`` contains ``wide_out``, otherwise INT8.
+        - ``residual``: if true, the instruction also adds the old content of the rows at
+          :attr:`target`. It then has the flag ``add``, and the argument ``beside`` has no effect.
+        - ``beside``: view (address and stride) of a second input.
+        - ``table``: a number, whose meaning depends on the flags.
+
+        Only these flags use ``beside`` or ``table``:
+
+        - ``add``: the rows at ``beside`` are added.
+        - ``rotate``: a rotary embedding, with the cosines and sines at ``beside``. ``table`` is the
+          number of columns of an attention head.
+        - ``times``: an elementwise product with the rows at ``beside``. ``table`` is the zero point
+          of these rows.
+        - ``argmax``: the machine reports the index of the row's largest element. ``table`` is the
+          index of the first element.
+        - ``table`` or ``polynomial``: an activation function. ``table`` is the number of the
+          function's table in the vector engine. The instruction's zero point is then 0, because the
+          entries of the table include the zero point.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -208,14 +218,12 @@ class Work:
 
         - ``flags`` are names of instruction flags. With ``drain``, the scores are sums in
           accumulator rows. Otherwise they are rows in the scratchpad.
-        - ``start`` and ``limit`` select the columns of row 0: from ``start[0]`` to ``limit`` - 1.
+        - ``start``, ``limit`` and ``limit_step`` select the columns of the softmax. In row r, it
+          includes the columns from ``start[0] + r * start[1]`` to ``limit + r * limit_step - 1``.
           All other columns have probability 0.
-        - ``start[1]`` and ``limit_step`` are added to these bounds from row to row.
         - ``zero`` is the zero point of the results.
-        - ``diagonal`` is used with the flag ``diagonal``, for shaped attention: a constant is added
-          to each token's score with itself. ``diagonal`` is (column, constant): the column of this
-          score in row 0, and the constant in units of 2**-24. The column increases by 1 from row to
-          row.
+        - ``diagonal`` is (column, constant), and is used only with the flag ``diagonal``. In row r,
+          the instruction adds ``constant * 2**-24`` to the probability in column ``column + r``.
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}

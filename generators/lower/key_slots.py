@@ -1,13 +1,19 @@
-"""Zeros beside queries, with which several heads can share the weight slots of their keys.
+"""Layout of attention queries if a weight slot contains the keys of several heads.
 
-A weight slot is storage in the array for one weight tile. A token's key is a column of the slot. If
-the slot has enough rows, a column can have the keys of several heads, one below the other. A query
-must be multiplied by its head's key only. So the query begins with zeros, one for each slot row
-above this key.
+A weight slot is storage in the array for one weight tile. A token's key is a column of a slot. If
+the slot has enough rows, the column contains the keys of several heads, one below another.
 
-Usually the requantization of the queries also writes the zeros, from accumulator rows that contain
-0. An exception is the requantization of single rows, if heads are as wide as the array. Setup then
-writes the zeros, and runs leave them unchanged.
+The array multiplies a query by the column, from the slot's first row to the key of the query's
+head. So the query begins with zeros: one zero for each slot row above this key. The keys of other
+heads then add nothing to the score.
+
+There are two layouts:
+
+- Usually each run writes the zeros together with the queries. The instruction that requantizes the
+  queries then also reads accumulator rows that contain 0.
+- In the spaced layout, a program that is executed once writes the zeros, and runs write only the
+  queries. This takes fewer cycles. It needs a machine with the option ``fused``, heads as wide as
+  the array, and instructions that requantize one row each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,16 +49,23 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the column at which each head's queries begin, in a row with the queries of all heads.
+    """Return the first column of each head's queries, in a row with the queries of all heads.
 
-    The list has one more element: the number of columns of the row. A weight slot (array storage
-    for one weight tile) has the keys of ``key_heads`` heads, one head's keys below another's. A
-    product multiplies the row by all of these keys. Therefore zeros precede a head's queries: they
-    are multiplied by the keys of other heads, which are above this head's keys in the slot.
+    The last element of the list is the number of columns of the row.
 
-    - If ``spaced`` is false, the number of zeros is the number of slot rows above the head's keys.
-    - If ``spaced`` is true, the number of zeros is ``(key_heads - 1) * key_dim`` for each head.
-      Here ``key_dim`` is the number of columns of a head's queries.
+    A weight slot (array storage for one weight tile) contains the keys of ``key_heads`` heads, one
+    head's keys below another's. A product multiplies a query by all slot rows from the first row to
+    the keys of the query's head. So a query begins with one zero for each slot row above these
+    keys.
+
+    - If ``spaced`` is false, only these zeros are in the row.
+    - If ``spaced`` is true, ``(key_heads - 1) * key_dim`` zeros precede each head's queries, also
+      if fewer are needed. Here ``key_dim`` is the number of columns of a head. Then all heads begin
+      at equal distances, so that one instruction can write them without the zeros.
+
+    For example, 4 heads have separate keys and 4 columns each, and ``key_heads`` is 2. Heads 1 and
+    3 need 4 zeros each. The result is ``[0, 8, 12, 20, 24]``, or ``[4, 12, 20, 28, 32]`` if
+    ``spaced`` is true.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -66,15 +79,19 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns that contain queries, if others contain zeros.
+    """Return the indices of the tile columns that contain queries, in a row of queries and zeros.
 
-    A tile column is a range of ``cols`` columns, as wide as the array. A row has the queries of all
-    heads. A weight slot is storage in the array for one weight tile, and contains the keys of
-    ``key_heads`` heads. If these are several heads, zeros precede the queries of some heads
-    (:func:`query_starts`).
+    A tile column is a range of ``cols`` columns, as wide as the array. The row has the queries of
+    all heads. If weight slots (array storage for one weight tile each) contain the keys of
+    ``key_heads`` heads, tile columns of zeros precede some queries (:func:`query_starts`).
 
-    If requantization writes only queries and no zeros, the list is empty. This is the case if
-    ``key_heads`` is 1, and if ``spaced`` is true. If ``spaced`` is true, setup writes the zeros.
+    The list is empty if requantization writes no zeros, in two cases:
+
+    - ``key_heads`` is 1. The row then has no zeros.
+    - ``spaced`` is true. The zeros are then written by a program that is executed once.
+
+    For example, 4 heads have separate keys and 4 columns each, ``key_heads`` is 2, and ``cols`` is
+    4. The tile columns 1 and 4 contain zeros, and the result is ``[0, 2, 3, 5]``.
     """
     if key_heads == 1 or spaced:
         return []
@@ -84,14 +101,19 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
 
 
 def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
-    """Return requantization parameters for rows that have zeros between the queries of heads.
+    """Return requantization parameters for a row of queries that also has columns of zeros.
 
-    The zeros are whole tile columns: ranges of columns as wide as the array. Their accumulators
-    contain 0, and they get the bias 0, so that requantization writes zeros.
+    If a weight slot (array storage for one weight tile) contains the keys of several heads, zeros
+    precede the queries of some heads (:func:`query_starts`). The zeros fill whole tile columns:
+    ranges of ``cols`` columns, as wide as the array.
 
-    - ``rescale`` has the parameters of all columns of queries.
-    - ``places`` are the indices of the tile columns of queries in the row. The last one is also the
-      row's last tile column.
+    - ``rescale`` has the parameters of the columns of queries, without columns of zeros.
+    - ``places`` are the indices of the tile columns of queries, in ascending order. The row ends
+      with the last of these tile columns.
+
+    The result has parameters for all columns of the row. Columns of zeros have the bias 0. Their
+    accumulators contain 0, so that requantization writes 0. For example, if ``places`` is [1, 3],
+    the tile columns 0 and 2 contain zeros.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

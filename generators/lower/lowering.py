@@ -75,19 +75,20 @@ class Lowering(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def run_rows(self, first: int, count: int, total: int) -> int | Given:
-        """Return the number of rows that an instruction processes, as an operand.
+        """Return the operand for an instruction's number of rows: a constant or a register.
 
-        The rows are ``count`` rows of a tensor, from row ``first`` on. The tensor has ``total``
-        rows. Usually the operand is the constant ``count``.
+        The instruction processes ``count`` rows of a tensor with ``total`` rows, from row ``first``
+        on. Usually the operand is the constant ``count``.
 
-        If a model accepts shorter inputs, a run may need fewer rows. Then the operand reads the
-        number from a register, which the host writes before each run. This requires all of these
-        conditions:
+        If a model accepts shorter inputs, a run may need fewer rows. The operand is then a
+        :class:`Given`, which reads the number from a register. The host writes the register before
+        each run. This requires that all of these conditions are true, otherwise the operand is
+        ``count``:
 
-        - The tensor has one row for each token of the sequence.
-        - The program has no loops over heads or parts of a product, or the rows are all of the
-          tensor's.
-        - A register is free, or is already used for these rows.
+        - The tensor has one row for each token of the longest input.
+        - The instruction processes all rows of the tensor, or the program has no loops over
+          attention heads or over parts of a product.
+        - A register is already used for the number of these rows, or another register is free.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -106,9 +107,15 @@ class Lowering(Rules):
         return Given(number, count)
 
     def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the number of parameter words that successive operations need at the same time.
+        """Return the smallest number of parameter memory words that the operations ``ops`` need.
 
-        A linear layer needs the words of at least one tile column, which is as wide as the array.
+        A word has the requantization parameters of several columns. The operations are computed
+        together, so the memory contains parameters of all operations at the same time. The result
+        is the sum of these numbers:
+
+        - For a norm or a conversion (change of scale or width): the words of all its parameters.
+        - For a linear layer: the words of one tile column, which is as wide as the array. The
+          parameters of other tile columns can replace these words later.
         """
         lanes, words = self.config.vector.lanes, 0
         for op in ops:
@@ -118,11 +125,14 @@ class Lowering(Rules):
         return words
 
     def rowwise(self, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-        """Return the instructions of the norms and conversions ``ops``, chunk by chunk of rows.
+        """Return the instructions of norms and conversions, with the loads of their parameters.
 
-        Their parameters are loaded into scratchpad buffers, whose names begin with ``label``, and
-        are copied to the parameter memory. ``first_word`` is the first parameter word, counted from
-        word :data:`SPARE_WORDS` on.
+        A conversion changes the scale or the width of numbers. The rows are divided into chunks.
+        All operations ``ops`` process one chunk before the next chunk begins.
+
+        Requantization parameters are loaded into scratchpad buffers, whose names begin with
+        ``label``. From there they are copied to consecutive words of the parameter memory. The
+        index of the first word is ``SPARE_WORDS + first_word``.
         """
         lowered, words, marks = Rows(), list[int](), set[int]()
         if not ops:
@@ -162,7 +172,9 @@ class Lowering(Rules):
     def store_tensor(self, tensor: Tensor, piece: Piece) -> list[Node]:
         """Return the STORE instructions that copy a tensor from the scratchpad to external memory.
 
-        In external memory, the tensor's rows are consecutive, from the first byte of ``piece`` on.
+        ``piece`` is the range of external memory to which the rows are copied, one directly after
+        another. In the scratchpad, the tensor may be divided into blocks of rows, but not into
+        blocks of columns.
         """
         return [store(*move) for move in self._moves(tensor, piece)]
 
@@ -244,27 +256,37 @@ class Lowering(Rules):
         return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide ``total`` rows into parts, each inside one block of each tensor.
+        """Divide ``total`` rows into parts that do not cross a border between blocks.
 
-        A block is a range of rows with a separate buffer. ``tensors`` are pairs (buffer name, row):
-        ``row`` is the index in the tensor of the first divided row. A part has at most ``most``
-        rows.
+        A block is a range of a tensor's rows with a separate scratchpad buffer. ``tensors`` are
+        pairs (buffer name, row): the first of the ``total`` rows is row ``row`` of this tensor. The
+        first rows of the blocks of all tensors divide the rows into intervals. Each interval is
+        divided into as few equal parts as possible. A part has at most ``most`` rows.
 
-        The result has a list for each range between two borders of blocks: the range's parts (first
-        row, number of rows).
+        The result has a list for each interval: the interval's parts (first row, number of rows).
+
+        For example, 8 rows are divided for the pairs ``("a", 0)`` and ``("b", 2)``. A block of "a"
+        begins at row 4. A block of "b" begins at row 8 of "b", which is row 6 of the divided rows.
+        If ``most`` is 3, the result is ``[[(0, 2), (2, 2)], [(4, 2)], [(6, 2)]]``.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns into parts, each inside one block of each tensor.
+        """Divide ``total`` columns into parts that do not cross a border between blocks.
 
-        A block is a range of columns with a separate buffer. ``tensors`` are names in
-        :attr:`blocks`, of tensors with ``total`` columns. A part has at most ``tiles`` tile
-        columns, each as wide as the array.
+        A block is a range of a tensor's columns with a separate scratchpad buffer. ``tensors`` are
+        names in :attr:`blocks`, of tensors with ``total`` columns. The first columns of the blocks
+        of all these tensors divide the columns into intervals. Each interval is divided into as few
+        equal parts as possible. A part has at most ``tiles`` tile columns, each as wide as the
+        array.
 
-        The result has a list for each range between two borders of blocks: the range's parts (first
-        column, number of columns).
+        The result has a list for each interval: the interval's parts (first column, number of
+        columns).
+
+        For example, 16 columns are divided. The blocks of one tensor begin at columns 0 and 8, and
+        those of another tensor at columns 0 and 12. If ``tiles`` is 1 and the array has 4 columns,
+        the result is ``[[(0, 4), (4, 4)], [(8, 4)], [(12, 4)]]``.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

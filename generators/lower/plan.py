@@ -96,11 +96,14 @@ class Plan:
         return self.cuts.query_starts[-1] * op.query.element
 
     def paired(self, kept: Kept) -> bool:
-        """Return whether weight slots store an attention's values in pairs, two in each byte.
+        """Return whether a byte of a weight slot contains two elements of attention values (V).
 
-        A weight slot is storage in the array for one weight tile. ``kept`` has the attention's
-        slots. Values are stored in pairs if the KV cache has fewer than 8 bits for each element. An
-        exception is the source text of an encoder-decoder: its values are never stored in pairs.
+        A weight slot is storage in the array for one weight tile. ``kept`` is the location of an
+        attention's keys and values. The result is True if these two conditions are true:
+
+        - The KV cache has fewer than 8 bits for each element.
+        - ``kept`` does not belong to the source text of an encoder-decoder. The values of a source
+          text have 8 bits.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -118,14 +121,16 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """Parts (first, count) of the output head that a program computes one after another.
+        """List of the parts (first, count) into which a program divides the output head's columns.
 
-        The output head computes the scores of the vocabulary. ``first`` and ``count`` are in tile
-        columns, each as wide as the array. The parts are for runs that load requantization
-        parameters from external memory.
+        The output head is the linear layer that computes the scores of the vocabulary. The numbers
+        are in tile columns: ranges of columns as wide as the array. The program computes one part
+        after another.
 
-        An iteration of the program's loop computes :data:`STAGES` parts of equal size. The last
-        parts follow the loop, and may have another size.
+        The list is for programs that load requantization parameters from external memory for each
+        run. There are :data:`STAGES` scratchpad buffers for loaded weights, which successive parts
+        use in turn. So an iteration of the program's loop computes :data:`STAGES` parts of equal
+        size. The last parts follow the loop, and may have another size.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -163,8 +168,8 @@ class Plan:
     def scores(self) -> Piece:
         """The range of external memory to which a run writes the scores of the vocabulary.
 
-        The range follows the data that runs load from external memory. If all data stay on the
-        chip, runs load none, and the range begins at address 0.
+        The range begins at the first address after the data that runs load from external memory. If
+        runs load no data, because all data stay on the chip, the range begins at address 0.
         """
         size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
@@ -233,14 +238,18 @@ class Plan:
     def made_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Divide the columns of a key or value projection into parts, which a run computes in turn.
 
-        The method is for a cache that stores the inputs of attention. Each run computes the keys
-        and values of all cached tokens, so the accumulators may be too small for all columns. The
-        sums of a part need at most half of the accumulator rows, unless the part has the smallest
-        size.
+        The method is for a KV cache that stores the inputs of attention. Each run then computes the
+        keys and values of all cached tokens, and the accumulators may be too small for all columns.
+        ``op`` is the linear layer that computes them.
 
-        ``op`` is the projection. Each part is (first, end), in tile columns: ranges of columns as
-        wide as the array. The smallest part is one tile column. If keys are rotated by a rotary
-        embedding, it is the fewest tile columns with whole heads.
+        The result has a pair (first, end) for each part, in tile columns: ranges of columns as wide
+        as the array. Parts are multiples of a smallest part; only the last part may be smaller. The
+        smallest part is one tile column. If keys are rotated by a rotary embedding, it is the
+        fewest tile columns with whole heads.
+
+        There are as few parts as possible. If a part is larger than the smallest part, its sums
+        need at most half of the available accumulator rows. So one part can be requantized while
+        the next part is multiplied.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -269,14 +278,16 @@ def layer_of(tensor: Tensor) -> int:
 
 
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
-    """Return the conversion ``op`` as a linear layer, with an identity matrix as its weights.
+    """Return the conversion ``op`` as a linear layer whose weights are an identity matrix.
 
-    A conversion changes the scale or the width of numbers. Here the requantization after the
-    product does this.
+    A conversion changes the scale or the width of numbers. The product with the identity matrix
+    copies the numbers to the accumulators. The requantization of the layer then changes their scale
+    or width.
 
-    The size of the square matrix is ``head_dim``, rounded up to a multiple of the array's width. It
-    is at most the number of the result's columns. If the result has more columns, the caller
-    multiplies each part of them by the same matrix.
+    The matrix is square. Its size is ``head_dim``, rounded up to a multiple of the array's width,
+    but at most the number of the result's columns. If the result is wider than the matrix, the
+    caller must divide the columns into ranges as wide as the matrix, and multiply each range by the
+    matrix.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

@@ -74,13 +74,14 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies rows of activations by this product's weights.
 
-        The weights are one part of a layer's weight matrix. The matrix is divided into tile
-        columns, each as wide as the array.
+        These weights are a rectangle of a layer's weight matrix: a range of rows and a range of
+        tile columns. A tile column is as wide as the array. The weights must be on the chip.
 
-        - ``source``: the view (address and row stride) of the activations in the scratchpad.
-        - ``sums``: the view of the accumulators to which products with the matrix are added. Its
-          address is the first accumulator row of the matrix's tile column 0. Its stride is the
-          number of accumulator rows from one tile column to the next.
+        - ``source``: the view (address and row stride) of the activations in the scratchpad. It
+          begins at the activation column that is multiplied by the rectangle's first weight row.
+        - ``sums``: the view of the accumulators for the layer. Its address is the first accumulator
+          row of the layer's tile column 0. Its stride is the number of accumulator rows from one
+          tile column to the next. The instruction adds only to the tile columns of the rectangle.
         - ``m``: the number of rows of activations.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
@@ -99,11 +100,13 @@ class Product:
 
 @dataclass(frozen=True)
 class Matrix:
-    """The multiplication of activations by a linear layer's weights, as a list of products.
+    """The stored weights of a linear layer, as a list of products with activations.
 
-    Each :class:`Product` multiplies by one stored part of the weights. The weights stay on the
-    chip, or each run loads them from external memory. A decoder's matrix also has the location of
-    the layer's requantization parameters.
+    The weight matrix is divided into rectangles of rows and columns, which are stored separately.
+    Each :class:`Product` describes the multiplication of activations by one rectangle, and has the
+    address of the rectangle. The address is on the chip, or in external memory if each run loads
+    the weights. A decoder's matrix also has the location of the layer's requantization parameters
+    (:attr:`words`).
     """
 
     splits: list[list[Product]]
@@ -118,16 +121,17 @@ class Matrix:
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
         """Return the products that multiply by some rows and columns of the layer's weights.
 
-        The weights [input columns, output columns] are stored in parts. A :class:`Product`
-        multiplies activations by one part.
+        The weights [input columns, output columns] are stored as rectangles. A :class:`Product`
+        multiplies activations by one rectangle.
 
-        - ``split`` is the index of a range of weight rows in :attr:`splits`.
+        - ``split`` selects the rows. It is the index of a range of weight rows in :attr:`splits`.
+        - ``tiles`` (first, count) selects the columns. It is a range of tile columns, each as wide
+          as the array. A rectangle is selected if its first tile column is in the range.
         - ``planes`` is the number of bit planes to multiply by, from the highest bits on. Only
-          nested weights have several planes.
-        - ``tiles`` (first, count) is a range of tile columns, each as wide as the array.
+          nested weights (INT8 weights that can be read with fewer bits) have several planes.
 
-        If the weights are in the array's weight slots, the result has all products of the weight
-        rows. In this case ``planes`` and ``tiles`` have no effect.
+        If the weights are in the array's weight slots, ``tiles`` and ``planes`` have no effect. The
+        result then has all products of the rows that ``split`` selects.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -158,14 +162,19 @@ class Matrix:
         return self.places[tile] if self.places else tile
 
     def within(self, first: int, count: int) -> tuple[int, int]:
-        """Convert a range of tile columns from the requantized result to the layer.
+        """Return the tile columns of a layer that belong to a range of the requantized result.
 
-        A tile column is a range of columns as wide as the array. The arguments are the first tile
-        column in the result, and the number of tile columns. The method returns the first tile
-        column in the layer, and the number of the layer's tile columns in the range.
+        A tile column is a range of columns as wide as the array. If the layer computes queries, a
+        row of the result may have tile columns of zeros before some queries (:func:`query_starts`).
+        The tile columns of the layer are numbered without these zeros, those of the result with the
+        zeros.
 
-        Usually both ranges are equal. However, the result of a layer that computes queries may have
-        additional tile columns of zeros (:func:`query_starts`). The layer does not have these.
+        ``first`` and ``count`` are a range of tile columns of the result, including zeros. The
+        method returns (first, count) of the layer's tile columns in this range. If the result has
+        no zeros, it returns the arguments.
+
+        For example, the result has zeros in tile column 1. The tile columns 0 to 2 of the result
+        are then the tile columns 0 and 1 of the layer: ``within(0, 3)`` returns (0, 2).
         """
         if not self.places:
             return first, count
@@ -173,19 +182,25 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide a range of tile columns into groups with evenly spaced sums in the accumulators.
+        """Divide a range of a layer's tile columns into groups with equally spaced sums.
 
-        A tile column is a range of columns as wide as the array. Usually there is one group, with
-        adjacent sums. However, if the layer computes queries, columns of zeros may be between the
-        sums (:func:`query_starts`).
+        A tile column is a range of columns as wide as the array. ``first`` and ``count`` are the
+        range. Usually the sums of successive tile columns are adjacent in the accumulators, and
+        there is one group. If the layer computes queries, unused accumulators for tile columns of
+        zeros may be between the sums (:func:`query_starts`).
 
-        Yields ((first, count), offset, distance) of each group, in tile columns:
+        Yields ((first, count), offset, distance) for each group, in tile columns:
 
-        - ``(first, count)``: the group's range in the layer, in which zeros are not counted.
-        - ``offset``: distance in the accumulators between the first sums of the whole range and
-          those of the group.
-        - ``distance``: distance in the accumulators between successive sums of the group. It is 1
-          if they are adjacent.
+        - ``(first, count)``: the tile columns of the group. The layer has no tile columns of zeros,
+          so they are not counted.
+        - ``offset``: the distance in the accumulators from the first sums of the range to the first
+          sums of the group. Zeros between them are counted.
+        - ``distance``: the distance in the accumulators between successive tile columns of the
+          group. It is 1 if they are adjacent, or if there is only one.
+
+        For example, the accumulators contain q0, q1, zeros, q2, zeros, q3 (q: tile columns of
+        queries). ``runs(0, 4)`` yields ((0, 2), 0, 1) for q0 and q1, and ((2, 2), 3, 2) for q2 and
+        q3.
         """
         places = self.places[first : first + count]
         if not places:

@@ -95,15 +95,18 @@ class Instructions(Rules):
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the number of accumulator rows from one tile column's sums to the next one's.
+        """Return the distance between the sums of successive tile columns, in accumulator rows.
 
-        A tile column is a range of columns as wide as the array.
+        A tile column is a range of output columns of the layer ``op``, as wide as the array. The
+        result is:
 
-        - If a run may have several rows, the result is :attr:`rows`, the largest number of rows.
-        - If each run has one row, the result is 1 for attention's output projection, otherwise 2.
-          With 2, all sums are in one of the two accumulator banks (even rows, odd rows). They can
-          be requantized while another product writes the other bank.
-        - The output head always processes one row, so its result is 2.
+        - :attr:`rows` if a run may have several rows (:attr:`rows` is the largest number of rows).
+          The output head always processes one row, and belongs to the next case.
+        - 2 if each run has one row, except for attention's output projection. All sums are then in
+          one of the two accumulator banks (even rows, odd rows). They can be requantized while
+          another product writes the other bank.
+        - 1 for attention's output projection if each run has one row. During this product, results
+          of attention are requantized from both banks, so that a single bank has no advantage.
         """
         if self.rows > 1 and op is not self.plan.head:
             return self.rows
@@ -150,21 +153,27 @@ class Instructions(Rules):
     ) -> None:
         """Append instructions that multiply activations by a linear layer's weights [k, n].
 
-        - ``source`` is the view (address and stride) of the activations, by default the layer's
+        - ``source`` is the view (address and stride) of the activations. The default is the layer's
           input.
-        - ``rows`` (first, count) is a range of activation rows, by default all.
-        - ``tiles`` (first, count) is a range of tile columns of the weights, by default all. A tile
-          column is as wide as the array.
+        - ``rows`` (first, count) is a range of activation rows. The default is all rows.
+        - ``tiles`` (first, count) is a range of tile columns of the weights. The default is all
+          tile columns. A tile column is as wide as the array.
         - ``split`` is the index of a range of weight rows. The k weight rows may be divided into
           ranges, whose products are added to the same sums. By default, the method multiplies by
           all ranges.
-        - ``acc`` is the accumulator row for activation row 0 and the first selected tile column. By
-          default, it is the row reserved for the layer.
+        - ``acc`` is the accumulator row for activation row 0 and the first selected tile column.
+          The default is the row that is reserved for the layer.
 
-        A layer may have a low-rank correction: two thin matrices, whose product is added to the
-        weights. The call with the last range of weight rows also appends the products with both
-        matrices. The product with the first one is needed once: the call from tile column 0 on
-        appends it.
+        A layer may have a low-rank correction: the product of two thin matrices is added to the
+        weights. A call that includes the last range of weight rows also appends instructions of the
+        correction:
+
+        - If ``tiles`` begins at tile column 0: the product of the activations with the first thin
+          matrix, and its requantization.
+        - Always: the product of this requantized result with the second thin matrix, for the tile
+          columns of the call.
+
+        So the call for tile column 0 must precede the calls for other tile columns.
         """
         matrix, low, rows = self.plan.matrices[op.target.name], op.low_rank, rows or self.whole
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -192,15 +201,18 @@ class Instructions(Rules):
     ) -> None:
         """Append the instruction that requantizes a layer's sums and writes the result (DRAIN).
 
-        - ``target`` is the address and row stride of the result, by default those of the result's
-          buffer.
+        - ``target`` is the address and row stride of the result. The default is the place of the
+          selected rows and columns in the result's buffer.
         - ``flags`` are names of further instruction flags.
-        - ``rows`` (first, count) selects rows of the sums, by default all.
+        - ``rows`` (first, count) selects rows of the sums. The default is all rows.
         - ``tiles`` (first, count) selects tile columns: ranges of columns as wide as the array. The
-          default is all.
-        - ``acc`` is the accumulator row for row 0 and the first selected tile column. The default
-          is the row that is reserved for the layer's sums.
-        - ``table`` is the index of the first column, if ``flags`` contains ``argmax``.
+          default is all tile columns.
+        - ``acc`` is the accumulator row of row 0 in the first selected tile column. Row 0 of the
+          next tile column is :meth:`stride` accumulator rows later. The default is the row that is
+          reserved for the layer's sums.
+        - ``table`` is used only if ``flags`` contains ``argmax``. It is the index of the first
+          selected column in the layer's result. It is named after the instruction's operand
+          ``table``.
         - ``factor`` is used after a deferred norm. This norm stores a scale factor for each row, by
           which the DRAIN multiplies. ``factor`` is the number of the stored factor for row 0.
         - ``behind`` are the operations after the layer. If the first is a rotary embedding or a
@@ -240,12 +252,17 @@ class Instructions(Rules):
         self.stage.add(*drains)
 
     def run_rows(self, first: int, count: int, total: int) -> Count:
-        """Return the number of rows that a run processes, of ``count`` adjacent activation rows.
+        """Return the operand for the number of activation rows that an instruction processes.
 
-        A run is one execution of a program, with a row for each token. If ``count`` is less than
-        :attr:`rows`, the most rows of a run, the result is ``count``. Otherwise it is the number of
-        rows in the run. If this number varies, the result is a register operand (:class:`Given`),
-        and the host writes the register before each run.
+        A run is one execution of a program, with one row for each token. It has at most
+        :attr:`rows` rows. ``count`` is the number of rows that the instruction processes in a run
+        of :attr:`rows` rows.
+
+        - If ``count`` is less than :attr:`rows`, the result is the constant ``count``.
+        - If ``count`` is :attr:`rows`, the instruction processes all rows of a run. If the number
+          of rows varies from run to run, the result is a register operand (:class:`Given`), and the
+          host writes the register before each run. Otherwise the result is the constant
+          :attr:`rows`.
         """
         return count if count < self.rows else self.m
 
@@ -272,10 +289,17 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the number of parameter words that successive operations need at the same time.
+        """Return the number of parameter words that are loaded together for the operations ``ops``.
 
-        Parameters that stay on the chip need no other words, and neither do operations that a DRAIN
-        computes.
+        A parameter word has the requantization parameters of several columns. Usually the parameter
+        memory contains the loaded words of all operations at the same time. The result is then the
+        total number of their words.
+
+        The result is 0 in these cases:
+
+        - All parameters stay in the parameter memory, so that runs load none.
+        - The first operation is a linear layer whose result is not added to the residual stream.
+          The parameters of the operations are then loaded one after another, not together.
         """
         if not self.plan.way.passing or (isinstance(ops[0], Linear) and not ops[0].residual):
             return 0
@@ -287,16 +311,18 @@ class Instructions(Rules):
         return Rows(chunks=self.chunks(ops, words, self.apart))
 
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
-        """Append instructions that compute queries or keys, and normalize each head's columns.
+        """Append instructions that compute queries or keys, and normalize the columns of each head.
 
         - ``op``: the linear layer that computes the queries or keys.
-        - ``behind``: the operations after it. These are the norm, a conversion to another scale or
-          width, and possibly rotations (rotary embeddings).
+        - ``behind``: the operations after the layer. They are the norm, a conversion to another
+          scale or width, and possibly rotations (rotary embeddings).
 
-        The caller must append the conversion and the rotations, which are the result. The
-        conversion is returned as a linear layer whose weights are an identity matrix. The product
-        with this matrix writes the normalized heads to the accumulators. From there, the DRAIN
-        instruction can convert and rotate them.
+        The method appends the instructions of the layer and of the norm. It returns (conversion,
+        rotations). The caller must append the instructions of these operations.
+
+        The conversion is returned as a linear layer whose weights are an identity matrix. The
+        product with this matrix copies the normalized heads to the accumulators. One DRAIN
+        instruction can then convert and rotate them.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
@@ -314,15 +340,20 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
-        """Append a layer's products with the columns of its input that are already computed.
+        """Append a linear layer's products with the input columns that are already computed.
 
-        The weights may be divided into ranges of rows, each with a separate product. A product
-        reads the input columns with the same indices as its weight rows. If these columns are
-        computed, the method appends the product, unless an earlier call has appended it.
+        The layer is the one with the input ``tensor``. Its result must be added to the residual
+        stream. The rows of its weights may be divided into ranges. Each range has a separate
+        product with the input columns of the same indices, and the products are added to the same
+        sums.
 
-        - ``tensor`` is the input of a layer whose result is added to the residual stream.
         - ``columns`` is the number of input columns that are already computed, from column 0 on.
-        - ``rows`` (first, count) selects rows of the input, by default all.
+          The method appends each product that needs only these columns, unless an earlier call has
+          appended it.
+        - ``rows`` (first, count) selects rows of the input. The default is all rows.
+
+        For example, the ranges are weight rows 0 to 63 and 64 to 127. A call with 64 columns
+        appends the first product, and a later call with 128 columns appends the second product.
         """
         rows = rows or self.whole
         op = self._takers[tensor.name]
@@ -334,15 +365,16 @@ class Instructions(Rules):
             self._ready[name, rows] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Append the instructions of a linear layer, whose result is added to the residual stream.
+        """Append the instructions of a linear layer whose result is added to the residual stream.
 
-        ``behind`` are the norms and conversions to other scales that directly follow the layer. The
-        instructions do the following in this order:
+        ``behind`` are the norms and conversions (to another scale or width) that directly follow
+        the layer. The activation rows are divided into groups (:attr:`apart`). The method appends
+        in this order:
 
-        - multiply by the layer's weights, except for products that :meth:`multiply_ready` has
-          appended;
-        - requantize the sums (DRAIN), and add the result to the residual stream, for each group of
-          rows, and compute the operations ``behind`` for these rows.
+        - for each group of rows: the products with the layer's weights, except those that
+          :meth:`multiply_ready` has already appended;
+        - for each group of rows: the DRAIN instruction, which requantizes the sums and adds them to
+          the residual stream, and then the instructions of ``behind``.
         """
         for rows in self.apart:
             self.multiply_ready(op.source, op.source.columns, rows)
