@@ -70,8 +70,9 @@ def calls_of(programs: Mapping[str, Routine]) -> dict[str, Call]:
 class Assembly(Generic[Source]):
     """The instructions of a model's programs, before their buffers have scratchpad addresses.
 
-    There is one program for each entry point, a name by which the host starts the program. From an
-    address for each buffer, the methods make program words and predict the cycles.
+    The host starts each program by a name, such as ``step``. Given a scratchpad address for each
+    buffer, the methods encode the instructions as program words, and predict the cycles of the
+    programs.
     """
 
     source: Source
@@ -93,9 +94,10 @@ class Assembly(Generic[Source]):
     def words(self, nodes: Sequence[Node], addresses: Mapping[str, int]) -> list[int]:
         """Return the program words that encode ``nodes``, which are instructions and loops.
 
-        ``addresses`` has the scratchpad address of each buffer. A loop cannot be encoded if its
-        iterations differ too much. If :attr:`unrolls` is true, all loops are then unrolled;
-        otherwise :class:`FitError` is raised.
+        ``addresses`` is a dictionary from buffer name to scratchpad address. Some loops cannot be
+        encoded, for example a loop in which an operand does not grow by the same amount in each
+        iteration. If :attr:`unrolls` is true, all loops of ``nodes`` are then unrolled. Otherwise
+        :class:`FitError` is raised.
         """
         name, config = self.memory.name, self.memory.config
         made = program_words(nodes, addresses, config)
@@ -108,10 +110,16 @@ class Assembly(Generic[Source]):
         return made
 
     def program(self, addresses: Mapping[str, int]) -> Executable:
-        """Return the words of all programs, for buffers at the scratchpad addresses ``addresses``.
+        """Return all programs of the model as program words, with the entry point of each program.
 
-        Raises :class:`FitError` if the words exceed the program memory, or if the iterations of a
-        loop differ too much.
+        An entry point is the address of a program's first word in the program memory. ``addresses``
+        is a dictionary from buffer name to scratchpad address.
+
+        :class:`FitError` is raised in two cases:
+
+        - All programs together have more words than the program memory.
+        - A loop cannot be encoded, and :attr:`unrolls` is false. For example, an operand of the
+          loop does not grow by the same amount in each iteration.
         """
         words, entries = list[int](), dict[str, Entry]()
         for name, routine in self.programs.items():
@@ -121,10 +129,14 @@ class Assembly(Generic[Source]):
         return Executable(self.memory.config, words, entries)
 
     def trial(self, addresses: Mapping[str, int]) -> "Trial[Source]":
-        """Return the programs with predicted cycles, as a :class:`Trial`.
+        """Encode the model's programs as program words, and predict the cycles of these programs.
 
-        ``addresses`` has the scratchpad address of each buffer. Raises :class:`FitError` if a loop
-        cannot be encoded, or if the programs exceed the program memory.
+        The result is a :class:`Trial`, one candidate in the compiler's search for fast programs. It
+        contains the program words and the predicted cycles. ``addresses`` is a dictionary from
+        buffer name to the scratchpad address that the program words contain.
+
+        Raises :class:`FitError` if a loop cannot be encoded, or if the programs exceed the program
+        memory.
         """
         program = self.program(addresses)
         drafts, timeline, cycles, cost = list[Draft](), list[Span](), dict[str, int](), list[int]()
@@ -206,14 +218,18 @@ def first_fit(
 ) -> Result | None:
     """Return ``make(choices)`` for the first compiler settings with which a model fits the machine.
 
-    If the model fits with none of the settings, the result is None.
+    Compiler settings are, for example, the size of a load. If the model does not fit with any
+    settings, the result is None.
 
-    - ``series``: lists of settings, which are tried in order.
-    - ``make(choices)``: compiles the model. It raises :class:`FitError` if the model does not fit.
-    - ``ends(choices, error)``: is called after such an error. If it returns True, the rest of the
-      list is tried without settings that are smaller (``is_smaller``).
-    - ``known``: settings that did not fit in earlier searches. Smaller settings are skipped in all
-      lists.
+    - ``series``: lists of settings. The lists, and the settings in each list, are tried in order.
+    - ``make(choices)``: compiles the model with the settings ``choices``. It raises
+      :class:`FitError` if the model does not fit.
+    - ``ends(choices, error)``: is called after such an error. It returns True if smaller settings
+      cannot fit either. For example, if a program is too long, smaller loads only make it longer.
+      Settings ``other`` for which ``other.is_smaller(choices)`` is true are then skipped in the
+      rest of the list.
+    - ``known``: settings from earlier searches for which ``ends`` would return True. In all lists,
+      settings that are smaller than one of these (``is_smaller``) are skipped.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -302,16 +318,22 @@ def check_programs(
     lasting: Iterable[str],
     tensor_bytes: int = 0,
 ) -> None:
-    """Check that a model fits the program memory and the array's weight slots.
+    """Check a model's program length and weight slots, and extend the lifetimes of some buffers.
 
-    - ``least``: lower bound of the total program length (words).
-    - ``used``: lifetime of each buffer. The function changes it for the buffers in ``lasting``.
-    - ``lasting``: names of buffers that keep their contents from run to run. Their new lifetime is
-      the whole program.
-    - ``tensor_bytes``: scratchpad size (bytes) that the error for a long program proposes, besides
-      a larger program memory.
+    A weight slot is storage in the array for one weight tile. :class:`FitError` is raised if the
+    program memory or the number of weight slots is too small.
 
-    Raises :class:`FitError` if the program memory or the number of weight slots is too small.
+    - ``memory``: has the machine's configuration, and the number of weight slots that the model
+      needs.
+    - ``least``: lower bound of the number of words of all programs together.
+    - ``tensor_bytes``: bytes of the tensors that are in the scratchpad at the same time. If the
+      programs are too long, the error proposes a larger program memory. As an alternative it
+      proposes a larger scratchpad, in which larger loads need fewer instructions. The proposed
+      scratchpad has at least ``tensor_bytes`` bytes.
+    - ``used``: dictionary from buffer name to lifetime. A lifetime is the range of instructions for
+      which the content of the buffer is needed. The function changes this dictionary.
+    - ``lasting``: names of buffers that keep their contents from run to run. In ``used``, the
+      function extends the lifetimes of these buffers to the whole program.
     """
     check_words(memory, least, least=True, tensor_bytes=tensor_bytes)
     for name in lasting:

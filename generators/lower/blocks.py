@@ -113,11 +113,16 @@ class Blocks:
 
     @property
     def bytes(self) -> int:
-        """Bytes of all blocks together."""
+        """Total size (bytes) of the tensor, which is divided into blocks of rows or of columns."""
         return self.rows * self.columns * self.size
 
     def stride(self, column: int) -> int:
-        """Return the distance (bytes) between rows of the block that contains column ``column``."""
+        """Return the row stride (bytes) of the tensor block that contains column ``column``.
+
+        A block is a part of the tensor with a separate scratchpad buffer. The rows of a block are
+        adjacent in the buffer, so the row stride is the size of one row of the block. ``column`` is
+        an index in the whole tensor.
+        """
         first = column // self.column_step * self.column_step
         return min(self.column_step, self.columns - first) * self.size
 
@@ -170,11 +175,17 @@ class Blocks:
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
     """Return the division of a tensor into blocks of rows, each of at most ``most`` bytes.
 
-    Each block has a separate buffer. A tensor of at most ``most`` bytes is one block. Otherwise the
-    rows of a block are a multiple of a unit, except in the last block.
+    A block is a part of the tensor with a separate scratchpad buffer. A tensor of at most ``most``
+    bytes is one block. Otherwise the number of rows of a block is a multiple of a unit; only the
+    last block may have fewer rows.
 
-    The unit is the smallest multiple of the scratchpad's alignment for which the rows fill whole
-    words of external memory. If a unit has more than ``most`` bytes, each block is one unit.
+    The unit is a number of rows, the smallest one that meets both conditions:
+
+    - The bytes of ``unit`` rows are a whole number of external memory words.
+    - The number ``unit`` is a multiple of the number ``scratchpad_align``.
+
+    For example, rows of 12 bytes, words of 8 bytes and ``scratchpad_align`` 4 give a unit of 4
+    rows. If one unit has more than ``most`` bytes, each block is one unit.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -188,12 +199,18 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return the division of a tensor into blocks of columns, each of at most ``most`` bytes.
 
-    A tensor of at most ``most`` bytes is one block. Otherwise there are as few blocks as possible.
-    All have the same width, except that the last one may be narrower.
+    A block is a part of the tensor with a separate scratchpad buffer. A tensor of at most ``most``
+    bytes is one block. Otherwise the width of the blocks is a multiple of a unit (a number of
+    columns). There are as few blocks as possible, of equal width; only the last block may be
+    narrower.
 
-    ``units`` are numbers of columns, such as the columns of a head, the preferred one first. The
-    width is a multiple of the first unit that fits in ``most`` bytes. If no unit fits, the width is
-    the last unit, and a block has more than ``most`` bytes.
+    ``units`` has one or more units, the preferred one first. The function uses the first unit whose
+    columns have at most ``most`` bytes. If there is no such unit, it uses the last unit: then each
+    block is one unit, and has more than ``most`` bytes.
+
+    For example, a tensor has 12 columns of 100 bytes, ``most`` is 500 and ``units`` is (8, 2). A
+    unit of 8 columns has 800 bytes, so the unit of 2 columns is used. The result has three blocks
+    of 4 columns.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -220,10 +237,12 @@ def column_parts(op: Norm | Convert, blocks: Mapping[str, Blocks]) -> list[Part]
 
 
 def row_rescales(op: Op, blocks: Mapping[str, Blocks]) -> list[Rescale]:
-    """Return a list of the requantization parameters of a norm or a conversion.
+    """Return the requantization parameters of a norm or a conversion, for each column range.
 
-    Usually the list has one element for each part of the columns (:func:`column_parts`). If all
-    columns have the same parameters, it has a single element.
+    A conversion changes the scale or the width of a tensor's elements. The result is a list with
+    one :class:`Rescale` for each column range from :func:`column_parts`. A :class:`Rescale` has the
+    bias, multiplier and shift of each column in the range. If all columns have the same parameters,
+    the list has a single element, for all ranges.
     """
     assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
     if op.rescale.per_tensor:
@@ -266,10 +285,15 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Divide the tensors of an encoder into blocks of at most ``most`` bytes.
+    """Return the division of all tensors of an encoder into blocks of at most ``most`` bytes.
 
-    A block is a part of a tensor with a separate scratchpad buffer. It has more than ``most`` bytes
-    only if no smaller block is possible. The result is a dictionary from buffer name to division.
+    A block is a range of a tensor's rows, or of its columns, with a separate scratchpad buffer. A
+    block has more than ``most`` bytes only if no smaller block is possible.
+
+    The result is a dictionary from ``tensor.buffer`` to :class:`Blocks`, which has the number of
+    rows and columns of each block. ``tensor.buffer`` is a name with which the names of the tensor's
+    scratchpad buffers begin. Tensors with the same ``tensor.buffer`` use the same scratchpad
+    buffers one after another, and are divided in the same way.
     """
     buffers: dict[str, _Buffer] = {}
 

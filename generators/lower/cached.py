@@ -79,11 +79,13 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def again(self) -> None:
-        """Add loads of the last layer's new keys and values, after a loop over layers.
+        """Add loads that only complete the synchronization of the engines after a loop over layers.
 
-        No instruction reads the loaded data. Engines synchronize by signals, and all iterations of
-        a loop must have the same signals. In the loop, a layer's loads wait for instructions of the
-        previous layer. After the loop, these loads wait in the same way for the last layer.
+        Engines synchronize by dependency tokens: an instruction waits for a token from another
+        engine. Each iteration of a loop must send the same tokens. In the loop, a layer's loads
+        wait for tokens from the previous layer. The last layer also sends such tokens, for which
+        the added loads wait. The added loads copy the new keys and values of the last layer, but no
+        instruction reads the copies.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -100,13 +102,17 @@ class Cached:
 
         A view is an address and a row stride (bytes). ``name`` selects the data: ``keys``,
         ``values`` or ``inputs``. The inputs are rows that a cache can store instead of keys and
-        values.
+        values. The view is one of these:
 
-        - Keys and values are written to a temporary buffer in two cases. Either they are then
-          copied to weight slots (array storage for one weight tile each), or each run computes them
-          from stored inputs.
-        - All other data are written to the cache, from the row of the run's first token on. For an
-          encoder-decoder's source text, this is the first row of the cache.
+        - For data that the cache stores in the scratchpad: the rows of the cache, from the row of
+          the run's first token on. For an encoder-decoder's source text, the view begins at the
+          first row.
+        - For data that the cache stores in external memory: the same rows in a scratchpad copy of
+          the cache. Other instructions then copy the new rows to external memory.
+        - For keys and values of a cache in weight slots (array storage for one weight tile each): a
+          temporary buffer. Other instructions then copy the data to the slots.
+        - For keys and values, if the cache stores inputs: a temporary buffer for all tokens. Each
+          run computes the keys and values of all tokens from the inputs.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -169,19 +175,22 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return the location of the attention's keys, or of its values, in the KV cache.
+        """Return the location of an attention's cached keys, or cached values, in all heads.
 
         - ``name``: ``keys`` or ``values``.
         - ``tensor``: the tensor of the keys or values.
         - ``width``: the number of columns of one head.
 
-        Keys and values may be in weight slots. A weight slot is storage in the array for one weight
-        tile. For keys, the result then has the first slot of each head. For values, it has the
-        first slot of each tile column of a head; a tile column is as wide as the array. The result
-        also has the flags of instructions that use the slots. For example, a flag selects one of
-        two values that are packed in a byte.
+        The result is an :class:`Attended`, which has one of these locations:
 
-        If keys and values are not in weight slots, the result has their rows in the scratchpad.
+        - If the cache is not in weight slots: the scratchpad rows, one for each token. A weight
+          slot is storage in the array for one weight tile.
+        - For keys in weight slots: the number of each head's first slot.
+        - For values in weight slots: the number of the first slot of each head's tile columns. A
+          tile column is a range of columns as wide as the array.
+
+        With each slot number, the result has the flags of the instructions that use the slot. For
+        example, a flag selects one of two values that are packed in a byte.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

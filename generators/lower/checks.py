@@ -25,40 +25,41 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 def checked_graph(
     graph: Graph[D], config: Config, cache: Cache, *, rows: int = 1, texts: int = 1
 ) -> Graph[D]:
-    """Return a model with the multipliers of a machine, if the machine can run any program of it.
+    """Check that a machine supports a model, and return the model with rounded multipliers.
 
-    Requantization multipliers are rounded to ``multiplier_width`` bits
-    (:func:`celosia.generators.quantize.multipliers.held_parameters`).
+    In the result, the requantization multipliers have the machine's ``multiplier_width`` bits
+    (:func:`celosia.generators.quantize.multipliers.held_parameters`). The compiler checks later
+    whether the model fits the machine's memories.
 
-    - ``cache``: describes the KV cache, which stores data of earlier tokens. Usually these data are
-      keys and values. If ``cache.recompute`` is true, they are the inputs of attention, from which
-      each run computes keys and values. For a model without a cache, ``cache.capacity`` is the
-      number of tokens of the longest input.
+    - ``graph``: the quantized model.
+    - ``config``: the configuration of the machine.
+    - ``cache``: the KV cache. If ``cache.recompute`` is true, it stores the inputs of attention,
+      and each run computes all keys and values from these inputs. For a model without a cache,
+      ``cache.capacity`` is the number of tokens of the longest input.
     - ``rows``: the largest number of tokens of one text in a run.
-    - ``texts``: number of texts; a run processes one token of each if there are several.
+    - ``texts``: number of texts in a run. If there are several, a run processes one token of each.
 
     :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
 
-    - The configuration lacks a unit that the model needs.
+    - The machine lacks a unit that the model needs.
     - A sum of products has more than ``max_k`` products.
     - A bias has more than ``bias_width`` bits.
     - A row of a norm or softmax has more than ``max_row`` elements.
-    - The size of a tensor's row (bytes) is not a multiple of ``scratchpad_align``. This also
-      applies to a head's columns in the row.
-    - The field ``row_factors`` does not suit the norms and softmaxes. If it is not 0, all of them
-      must be deferred. A deferred operation stores a factor for each row, such as 1 / sum, which
-      the requantization after the next product applies. If a norm or softmax is deferred, the field
-      must be at least ``texts * (1 + heads)``: for each token, a norm has one row, and a softmax
-      has one row for each head.
+    - The size (bytes) of a tensor's row, or of one attention head's columns in the row, is not a
+      multiple of ``scratchpad_align``.
+    - A norm or softmax is deferred, and ``row_factors`` is less than ``texts * (1 + heads)``. A
+      deferred norm or softmax stores a factor for each row, such as 1 / sum, by which a later
+      requantization multiplies.
+    - A norm or softmax is not deferred, and ``row_factors`` is not 0.
 
     :class:`InputError` is raised in these cases:
 
     - ``rows`` is not from 1 to :data:`MOST_ROWS`.
-    - ``texts`` is not from 1 to :data:`MOST_TEXTS`, or is 2 for an encoder-decoder, or for a cache
-      with inputs of attention.
-    - The cache has more tokens than the model has positions.
-    - The matrix operands do not have ``operand_width`` bits.
-    - ``multiplier_width``, ``bias_width`` or ``pre_depth`` has a value that is only for models
+    - ``texts`` is not from 1 to :data:`MOST_TEXTS`.
+    - ``texts`` is more than 1, and the model is an encoder-decoder or ``cache.recompute`` is true.
+    - ``cache.capacity`` is larger than the number of positions of the model.
+    - The input of a linear layer is not INT16, and does not have ``operand_width`` bits.
+    - ``multiplier_width``, ``bias_width`` or ``pre_depth`` has a value that is only for decoders
       whose weights and cache stay in weight slots (array storage for one weight tile each).
     - ``cache.recompute`` is true, but the model does not support it.
     - Keys and values have fewer than 8 bits, but the array cannot store them in this format.
@@ -168,12 +169,13 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def value_block(model: TextDescription, config: Config) -> int:
-    """Return the number of value columns that share one exponent in an attention's KV cache.
+    """Return the number of value columns that share one exponent: ``2 * min(cols, head_dim)``.
 
-    The function is for values of fewer than 8 bits in weight slots (array storage for one weight
-    tile each). A byte stores two values, so a slot has two tiles of values. Each slot row has one
-    exponent for both tiles. A tile has ``cols`` columns, the width of the array, but at most the
-    ``head_dim`` columns of one head.
+    The function is for attention values of fewer than 8 bits in weight slots. A weight slot is
+    storage in the array for one weight tile. A byte of a slot stores two values, so a slot has two
+    tiles of values, each of ``min(cols, head_dim)`` columns. Here ``cols`` is the width of the
+    array, and ``head_dim`` is the number of value columns of a head. Each slot row has one exponent
+    for both tiles.
     """
     return 2 * min(config.array.cols, model.head_dim)
 

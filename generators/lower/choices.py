@@ -64,12 +64,12 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_smaller(self, other: "Choices") -> bool:
-        """Return whether loads and blocks are at most as large as with ``other``.
+        """Return True if loads and blocks are not larger than with the choices ``other``.
 
         A load copies weights to a scratchpad buffer (``blob_bytes``). A block is a part of a tensor
-        with a separate buffer (``block_bytes``). The result is False if the loops
-        (:attr:`loop_layers`, :attr:`loop_heads`, :attr:`loop_parts`) or the rule for omitting zeros
-        (:attr:`compact`) differ.
+        with a separate buffer (``block_bytes``). Equal sizes also give True. The result is False if
+        the loops (:attr:`loop_layers`, :attr:`loop_heads`, :attr:`loop_parts`) or the rule for
+        omitting zeros (:attr:`compact`) differ.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
@@ -90,15 +90,16 @@ class Choices:
 
 @dataclass(frozen=True)
 class Way:
-    """Memories for a decoder's data, and the most prompt tokens in a run.
+    """One possible placement of a decoder's data in memories, with a limit for prompt chunks.
 
-    The data are embeddings, requantization parameters, keys and values. They stay on the chip, or
-    are loaded when they are used. The compiler tries several ways in order, and uses the first with
-    which the decoder fits.
+    The data are embeddings, requantization parameters, keys and values. A placement selects the
+    data that stay on the chip; each run loads the other data that it needs. A prompt chunk is the
+    group of prompt tokens that one run processes; its largest size is :attr:`rows`. The compiler
+    tries several placements in order, and uses the first with which the decoder fits the machine.
     """
 
     rows: int
-    """Most tokens of a chunk."""
+    """Largest number of prompt tokens in a run."""
     rows_stay: bool
     """True if the vocabulary and positions stay in the scratchpad."""
     passing: bool = False
@@ -110,8 +111,9 @@ class Way:
     """True if the way's refusal is a reason to give."""
 
     def is_smaller(self, other: "Way") -> bool:
-        """Return whether the longest prompt chunk is at most as long as that of ``other``.
+        """Return True if :attr:`rows` is less than ``other.rows``, or equal to it.
 
-        A chunk is the tokens of a prompt that one run processes.
+        A :class:`Way` is one possible placement of a decoder's data in memories. Its attribute
+        :attr:`rows` is the largest number of prompt tokens that one run may process.
         """
         return self.rows <= other.rows

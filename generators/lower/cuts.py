@@ -100,17 +100,21 @@ class Cuts:
 
 
 def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
-    """Return the parts into which a decoder's operations are divided.
+    """Return a :class:`Cuts`: the ranges into which each operation of a decoder is divided.
 
-    The parts of an operation are computed one after another. The division depends on the decoder,
-    the machine and these arguments:
+    An operation computes the ranges one after another, so that one range can be requantized while
+    the next is multiplied. The ranges of linear layers are in tile columns (ranges of columns as
+    wide as the array). The ranges of probabilities and values are in key heads. A range is a pair,
+    (first, count) or (first, end). These arguments affect the ranges:
 
-    - ``texts``: number of texts. If there are several, a run processes one token of each.
-    - ``way.rows``: largest number of prompt tokens in a run.
-    - ``way.key_heads``: number of key heads that share a weight slot (array storage for one weight
-      tile).
+    - ``texts``: number of texts in a run. If there are several, a run processes one token of each.
+      Each token's row may then be multiplied separately.
+    - ``way.rows`` and ``way.key_heads``: the largest number of prompt tokens in a run, and the
+      number of key heads that share a weight slot (array storage for one weight tile). The ranges
+      of the queries depend on these numbers.
     - ``way.passing``: true if each run loads keys, values and requantization parameters from
-      external memory.
+      external memory. The MLP then has more ranges, since the parameters of a range must fit a part
+      of the parameter memory.
     """
     key_heads = way.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

@@ -45,17 +45,23 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def turn(self) -> None:
-        """Add instructions that bring the cosines and sines for a run's tokens to the scratchpad.
+        """Add instructions that copy the rotary embedding's rows for a run's tokens to a buffer.
 
-        They are those of a rotary embedding. A table has a row of them for each position.
+        A rotary embedding has a table with one row of cosines and sines for each position. The
+        layers read rows from the scratchpad.
 
-        - If the table is in external memory, the needed rows are loaded.
-        - If the table is in the scratchpad, usually nothing is added, and layers read the table. If
-          a run has several texts, the needed rows are copied to a separate buffer. They are also
-          copied if some layers have no rotary embedding.
+        - If the model has no rotary embedding, nothing is added.
+        - If only some layers have a rotary embedding, the rows are copied to a separate buffer for
+          each of these layers.
+        - If all layers have one, and the table is in external memory, the rows are loaded to one
+          buffer. If each run computes the keys of all cached tokens, the rows for all these tokens
+          are loaded.
+        - If all layers have one, the table is in the scratchpad, and a run has several texts, the
+          rows are copied to one buffer.
+        - If all layers have one, the table is in the scratchpad, and a run has one text, nothing is
+          added: the layers read the table.
 
-        If some layers have no rotary embedding, each of the other layers gets a separate copy of
-        the rows.
+        Only the first call adds instructions.
         """
         here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -74,9 +80,10 @@ class Layers(Instructions):
         The host writes byte offsets in the tables to registers before a run.
 
         - ``word``: the number of the register with the offset of the embedding.
-        - ``place``: the number of the register with the offset of a position row, usually that of
-          the run's first token.
-        - ``behind``: the number of rows from that position row to the one that is added.
+        - ``place``: the number of the register with the offset of a row of the position table.
+          Usually it is the row for the run's first token.
+        - ``behind``: the token's position minus the position of the row in register ``place``. For
+          example, it is 2 for the third token of a run.
         - ``first``: the scratchpad address of the tensor for the results.
         - ``row``: the row of this tensor to which the result is written.
         """
@@ -115,12 +122,15 @@ class Layers(Instructions):
         Each layer's instructions end with the norm of the next layer's input. Those of the last
         layer end with the norm before the output head.
 
-        If weights stay on the chip, the layers are iterations of a loop. This is also the case if
-        requantization parameters are streamed from external memory. The first layer may precede
-        this loop.
+        - If weights stay on the chip, the layers are iterations of a loop. The first layer is
+          before the loop if the embedding tables are in external memory, unless :meth:`turn` was
+          called before.
+        - If each run loads requantization parameters from external memory, the first layer is
+          before a loop, and the other layers are its iterations.
+        - In all other cases, the program has separate instructions for each layer.
 
         In an encoder-decoder, the encoder's last instructions compute keys and values from the
-        encoder's result. They do this for all layers of the decoder.
+        encoder's result, for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
@@ -160,15 +170,18 @@ class Layers(Instructions):
     def lower_linear(self, step: Step) -> None:
         """Append the instructions of a linear layer to the program, or postpone them.
 
-        The operation that reads the result of a postponed layer appends the layer's instructions
-        first.
+        Postponed instructions are appended together with the instructions of the operation that
+        reads the layer's result. Then the products of one layer can run while results of another
+        layer are requantized. ``step.op`` is the linear layer, and ``step.behind`` has the
+        operations directly after it.
 
-        - If the result is added to the residual stream, the postponed instructions are appended,
-          and this layer's after them.
-        - If a norm of each head follows, the instructions of layer and norm are appended. The
-          operations after the norm are postponed.
-        - Otherwise the layer is postponed. It computes queries, keys, values or the hidden layer of
-          an MLP.
+        - If the result of the layer is added to the residual stream: append the postponed
+          instructions of the MLP's hidden layer, if there are any, then the instructions of this
+          layer.
+        - If a norm of each attention head directly follows the layer: append the instructions of
+          the layer and of the norm. Postpone the operations after the norm.
+        - In all other cases: postpone the layer. It computes queries, keys, values or the hidden
+          layer of an MLP.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

@@ -143,17 +143,18 @@ def check_layers(
     """Raise :class:`InputError` if a large model does not fit a configuration.
 
     The calibration of all layers takes long. So the function quantizes only the first
-    :data:`LAYERS` layers, and compiles their graph. If all layers of the model are alike, the last
-    quantized layer is first repeated for the others. If the graph does not fit, it is compiled for
-    larger configurations. The error names those with which it fits.
+    :data:`LAYERS` layers, and compiles their graph. If all layers compile to equal instructions,
+    the graph is first extended to all layers by copies of the last quantized layer. Otherwise only
+    the first layers are checked. If the graph does not fit, it is compiled for larger
+    configurations. The error names the configurations with which the graph fits.
 
     - ``quantize`` returns the quantized graph of a model.
-    - ``compile`` compiles a graph, and raises :class:`FitError` if it does not fit.
+    - ``compile`` compiles a graph, and raises :class:`FitError` if the graph does not fit.
     - ``progress`` is called before each compilation for a larger configuration. Its arguments are
       the number of compilations started, and the most that are possible.
 
-    The compiler checks smaller models after calibration: those with fewer than :data:`MANY`
-    weights, or at most :data:`LAYERS` layers.
+    If the model has fewer than :data:`MANY` weights, or at most :data:`LAYERS` layers, the function
+    does nothing. The compiler checks such a model after calibration.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

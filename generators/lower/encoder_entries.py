@@ -84,14 +84,17 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs as an :class:`Assembly`, which can predict their cycles.
+    """Return an encoder's programs as an :class:`Assembly`, which can predict the programs' cycles.
 
-    The assembly lists the runs to predict, for example one with the longest input. The compiler
-    compares programs by the cycles of these runs.
+    The result lists the runs to predict, for example one with the longest input. The compiler
+    compares candidate programs by the cycles of these runs.
 
     - ``placed``: the instructions, and the addresses of buffers.
-    - ``layers``: number of layers in the programs, by default all. If it is given, programs that
-      read only some bit planes of the weights are omitted.
+    - ``layers``: number of layers in the programs. By default the programs have all layers.
+
+    An encoder with nested weights also has the programs ``encode.4`` and ``encode.2``, which read
+    only 4 or 2 bits of each weight. If ``layers`` is given, the programs are only for a comparison
+    of cycles. The two programs are then omitted, since the comparison does not use them.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

@@ -41,13 +41,21 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def paired(config: Config, decoder: Decoder) -> Config:
-    """Return a configuration whose weight slots support a decoder's format of keys and values.
+    """Return ``config``, extended if weight slots must store keys or values of fewer than 8 bits.
 
-    A weight slot is storage in the array for one weight tile. If the decoder keeps elements of
-    fewer than 8 bits in slots, each byte must store two elements. In this case the result is
-    ``config`` with the field ``packed_cache`` true. The fields ``low_rows`` and ``block_exponents``
-    are also set for the format. In all other cases, and if ``packed_cache`` is already true, the
-    result is ``config``.
+    A weight slot is storage in the array for one weight tile. The extended weight slots store two
+    elements in a byte. The result is ``config`` without changes in these cases:
+
+    - The decoder's values have 8 bits.
+    - The KV cache is not in weight slots.
+    - ``config`` already has ``packed_cache`` true.
+
+    In all other cases, the result is a copy of ``config`` with these fields:
+
+    - ``packed_cache`` is true.
+    - ``low_rows`` is the number of columns of each key head whose elements have 8 bits. It is 0 if
+      all columns of the keys have 8 bits.
+    - ``block_exponents`` is true if several columns of the values share an exponent.
     """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:

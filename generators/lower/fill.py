@@ -46,13 +46,15 @@ class _Part:
 def fills(
     drafts: Sequence[Draft], image: Bytes, config: Config, memory_bytes: int, assemble: Assemble
 ) -> list[Fill]:
-    """Return as few setup programs as possible, which together load an image into the chip.
+    """Return as few setup programs as possible, which together load ``image`` into the chip.
 
-    An image is the content of external memory. Each :class:`Fill` has a part of the image, and a
-    setup program that copies this part to memories on the chip.
+    ``image`` has all bytes to load, and may be larger than external memory. Each :class:`Fill` has
+    a part of ``image``, and a setup program that copies this part to memories on the chip. For each
+    :class:`Fill`, the host writes the part to external memory, and runs the program.
 
-    - ``drafts`` are the instructions that load the image, in any order of its bytes. Each may load
-      at most ``memory_bytes`` bytes.
+    - ``drafts`` are the instructions of all setup programs in execution order. Each LOAD copies a
+      range of ``image``, which must have at most ``memory_bytes`` bytes. The ranges of successive
+      LOADs may be in any order.
     - ``memory_bytes`` is the size of external memory, and so the largest size of a part.
     - ``assemble`` is a function that returns the program words of a list of instructions.
     """

@@ -25,8 +25,9 @@ MOST_TRIES = 24
 class Stage(IntEnum):
     """Reasons why a program does not fit an accelerator.
 
-    The compiler tries several programs for an encoder. If none fits, it reports the reason with the
-    largest number: this program was the closest to fitting.
+    A larger number is for a program that is closer to fitting. The compiler tries several programs
+    for an encoder. If none of the programs fits, the compiler's error has the reason with the
+    largest number.
     """
 
     LACKING = 0
@@ -40,16 +41,17 @@ class Stage(IntEnum):
 
 
 class FitError(InputError):
-    """A model does not fit a memory or a unit of the configuration.
+    """Error for a model that does not fit a memory or a unit of the configuration.
 
     - ``remedies``: alternative changes of the configuration. Each is a dictionary from field names
       to the smallest values that may suffice.
-    - ``stage``: the reason.
-    - ``excess``: size that the model needs of a memory. It is in bytes for the scratchpad and
-      external memory, and in words for the program memory. For the weight slots (array storage for
-      one weight tile each), it is their number. In all other cases it is 0.
-    - ``hopeless``: true if smaller or later loads cannot help. Either the tensors alone exceed the
-      scratchpad, or the program is too long.
+    - ``stage``: the kind of reason, such as too many program words (:class:`Stage`).
+    - ``excess``: size that the model needs of a memory. The size is in bytes for the scratchpad and
+      external memory, and in words for the program memory. For weight slots (array storage for one
+      weight tile each), ``excess`` is the number of slots. In all other cases ``excess`` is 0.
+    - ``hopeless``: true if smaller loads, or loads later in the program, cannot help. Either the
+      tensors exceed the scratchpad even without loaded data, or the program is already too long,
+      and smaller loads only make it longer.
     """
 
     def __init__(
@@ -79,10 +81,14 @@ class Attempt:
 
 @contextmanager
 def again(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
-    """Add to a :class:`FitError` from the ``with`` block the data for finding a remedy.
+    """Context manager that prepares a :class:`FitError` from the ``with`` block for :func:`remedy`.
 
-    ``config`` is the configuration that is too small. Each function in ``compiles`` compiles the
-    same model for any configuration. :func:`remedy` calls them with larger configurations.
+    :func:`remedy` searches for larger configurations with which the model fits. The context manager
+    stores the arguments in the error (``error.attempt``), because the search needs them:
+
+    - ``config``: the configuration that is too small.
+    - ``compiles``: functions that compile the model of the ``with`` block for any configuration,
+      the fastest function first.
     """
     try:
         yield
@@ -103,18 +109,16 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
     """Return a clause for an error message, which names larger configurations for a model.
 
-    ``error`` was raised because the model does not fit a configuration. Its ``remedies`` are
-    changes of the configuration that may help. Its ``attempt`` has functions that compile the model
-    for another configuration. They are used one after another, until the model fits. Each function
-    tries changes in rounds:
+    An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. ``error`` was raised
+    because the model does not fit a configuration. The error must come from a ``with`` block of
+    :func:`again`, which stores functions that compile the model for other configurations.
 
-    - The first round compiles the model with each of the ``remedies``.
-    - If a compilation raises another :class:`FitError`, the next round adds each of the new error's
-      remedies to the change.
-    - The first round with a success is the last. The clause names the successful changes of this
-      round, without fields that are not necessary.
+    The function first tries each change of the configuration that ``error`` proposes. If none of
+    these changes is sufficient, each compilation raises a new error, which proposes further
+    changes. The function then tries combinations of the first and the further changes, and so on.
+    The clause names the successful changes, without fields that are not necessary.
 
-    If no function is successful, the clause states the number of configurations tried. Before each
+    If no change is successful, the clause states the number of configurations tried. Before each
     compilation, ``progress`` is called with two numbers: compilations started, and the most that
     are possible.
     """
@@ -140,7 +144,11 @@ class _Tries:
     def fitting(
         self, remedies: Sequence[Changes], compile: Callable[[Config], object]
     ) -> list[Changes]:
-        """Return the changes of the first round with a success, or an empty list."""
+        """Return the changes of the first round with a success, or an empty list.
+
+        The first round compiles with each of the ``remedies``. If a compilation raises a
+        :class:`FitError`, the next round adds each of that error's remedies to the change.
+        """
         waiting, seen = [*remedies], [dict(changes) for changes in remedies]
         most = self._started + MOST_TRIES
         while waiting and self._started < most:

@@ -137,8 +137,9 @@ class Heads:
 
         The instruction is needed if the softmax does not read the scores from the accumulators.
 
-        ``step`` are the query rows, and ``columns`` (first, count) are the scores' columns, one for
-        each key. ``sums`` is the view (address and stride) of the scores in the accumulators.
+        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        more heads. ``columns`` (first, count) is the range of the scores' columns, one for each
+        key. ``sums`` is the view (address and stride) of the scores in the accumulators.
         """
         head = next(start for start, count in self.runs if step[0].head < start + count)
         work = self._work(
@@ -149,9 +150,11 @@ class Heads:
     def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        ``step`` are the query rows. Each has a row of scores, with one score for each key. ``sums``
-        is the view (address and stride) of the scores in the accumulators. If it is None, the
-        instruction reads the scores from the scratchpad. ``flags`` are names of further flags.
+        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        more heads. A query row has a row of scores in each of these heads, with one score for each
+        key. ``sums`` is the view (address and stride) of the scores in the accumulators. If it is
+        None, the instruction reads the scores from the scratchpad. ``flags`` are names of further
+        flags.
         """
         op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
         span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
@@ -174,20 +177,18 @@ class Heads:
     def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
         """Yield instructions that multiply probabilities by values, and requantize the sums.
 
-        ``step`` are query rows of one or more heads. Successive heads are computed together if all
-        of these conditions are true, and otherwise one by one:
-
-        - Half of the accumulators has room for their sums.
-        - The number of a head's columns is a multiple of the array's columns.
-        - Their results are in one block. (The result tensor may be divided into blocks of columns.)
+        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        more heads. The contexts (sums of values weighted by probabilities) of successive heads are
+        computed together if the accumulators have room for the sums, and otherwise one by one.
         """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
         while step:
             first = step[0]
+            # Heads are computed together if their columns fill whole tile columns, their sums fit
+            # half of the accumulators, and their results are in one block of columns.
             most = 1 if rest else max(1, self.rules.accumulators.tiles(first.count) // tiles)
             own = [rows for rows in step if rows.first == first.first][:most]
-            # Heads beside each other, in one block of columns.
             begins = [rows.head * self.op.head_dim in marks for rows in own]
             own = own[: begins.index(True, 1) if any(begins[1:]) else None]
             for part in self.sums(own):
@@ -196,11 +197,15 @@ class Heads:
             step = step[len(own) :]
 
     def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Allocate accumulator rows for the contexts of the query rows ``step``.
+        """Allocate accumulator rows for the contexts of some query rows.
 
-        A context is a sum of values weighted by probabilities. If the accumulators have no room for
-        all of its columns, the columns are divided into parts. The method yields a pair for each
-        part: the part's first accumulator row, and its columns (first, count).
+        A head's context is a sum of values weighted by probabilities, with ``head_dim`` columns.
+        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        more heads.
+
+        If the accumulators have no room for all ``head_dim`` columns of these query rows, the
+        columns are divided into ranges. The method yields a pair for each range: the first
+        accumulator row for the sums, and the columns (first, count).
         """
         total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
@@ -211,13 +216,17 @@ class Heads:
     def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by values.
 
-        - ``step``: the query rows, which belong to one or more heads.
+        - ``step``: a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+          more heads.
         - ``acc``: first accumulator row for the sums.
         - ``columns``: range (first, count) of a head's value columns.
 
-        A tile column is a range of columns as wide as the array. If the heads' results are
-        requantized side by side, the order of the sums is [head, tile column, query row]. Otherwise
-        it is [tile column, head, query row].
+        A tile column is a range of columns as wide as the array. The order of the sums in the
+        accumulators depends on ``layout.beside``:
+
+        - If ``layout.beside`` is true, one DRAIN instruction later writes several heads' results
+          side by side as columns. The order is [head, tile column, query row].
+        - If ``layout.beside`` is false, the order is [tile column, head, query row].
         """
         total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
         for rows in step:
@@ -226,10 +235,12 @@ class Heads:
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
     def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the DRAIN instructions that requantize the contexts of the query rows ``step``.
+        """Yield the DRAIN instructions that requantize the contexts of some query rows.
 
         Contexts are sums of values weighted by probabilities, from accumulator row ``acc`` on.
-        ``columns`` (first, count) are the columns to requantize, the same for each head.
+        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        more heads. ``columns`` (first, count) are the columns to requantize, the same for each
+        head.
         """
         total, first = sum(rows.total for rows in step), step[0]
         if self.layout.beside:
@@ -389,9 +400,10 @@ class Heads:
 
 
 def ordered(rows: Sequence[Rows]) -> Step:
-    """Return the :class:`Step` that computes the attention probabilities of some query rows.
+    """Return a :class:`Step`, in which one softmax processes the scores of all query rows ``rows``.
 
-    The step multiplies the queries of each element of ``rows`` by keys. Then one softmax processes
-    all of these scores.
+    Each :class:`Rows` in ``rows`` is the range of query rows of one product: queries times keys,
+    which gives scores. In the step, these products come first, in the order of ``rows``. Then the
+    softmax computes probabilities from all scores.
     """
     return Step([*rows, Softmax(rows)], sum(each.total for each in rows))
