@@ -58,11 +58,11 @@ class Script:
         self.body += record(Op.WAIT)
 
     def compare(self, addr: int, count: int) -> None:
-        """Append a record with which the board finds the largest of several INT16 numbers.
+        """Append a record with which the board finds the largest of several INT16 scores.
 
-        The numbers are in external memory: ``count`` bytes from byte address ``addr`` on. The
-        records that :meth:`name` and :meth:`choose_register` append later use the index of the
-        largest number, counted from 0.
+        The scores are the outputs of a model in external memory: ``count`` bytes from byte address
+        ``addr`` on. The records that :meth:`name` and :meth:`choose_register` append later use the
+        index of the largest score, counted from 0.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
@@ -73,8 +73,9 @@ class Script:
     def name(self, labels: Sequence[bytes]) -> None:
         """Append a record with which the board sends one of ``labels`` over the serial line.
 
-        ``labels`` has a text for each INT16 number of the preceding :meth:`compare`. The board
-        sends the text at the index of the largest number. Texts are cut to ``ENTRY_BYTES`` bytes.
+        An earlier record, appended by :meth:`compare`, makes the board find the largest of several
+        scores. ``labels`` has one text for each score. The board sends the text with the index of
+        the largest score. Texts are cut to ``ENTRY_BYTES`` bytes.
         """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
@@ -82,9 +83,10 @@ class Script:
     def choose_register(self, number: int, values: Sequence[int]) -> None:
         """Append a record with which the board writes one of ``values`` to a sequencer register.
 
-        ``number`` is the number of the register. ``values`` has a value for each INT16 number of
-        the preceding :meth:`compare`. The board writes the value at the index of the largest
-        number, modulo 2**32.
+        An earlier record, appended by :meth:`compare`, makes the board find the largest of several
+        scores. ``values`` has one integer for each score, which is reduced modulo 2**32. The board
+        writes the integer with the index of the largest score. ``number`` is the number of the
+        register.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""

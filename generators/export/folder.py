@@ -1,4 +1,8 @@
-"""Digests in a model's manifest, and the files that an earlier model left in a folder."""
+"""Computes the digests in a compiled model's manifest, and finds files of an earlier model.
+
+A digest is the SHA-256 hash of a file of the compiled model. The files of an earlier model are
+found in the folder of an export, so that the export can delete them.
+"""
 
 import hashlib
 import json

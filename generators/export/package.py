@@ -39,11 +39,13 @@ def package(
     - ``program.hex`` has the whole program as hexadecimal text; ``program.bin`` has the same words
       as bytes.
     - ``config.toml`` has the machine's configuration, and ``model.json`` the :func:`manifest`.
-    - ``image.bin`` has the content of external memory, from address 0 on.
-    - ``setup_N.bin``, only for decoders, is setup program N, which runs once and copies its image
-      from external memory to the chip's memories.
-    - ``setup_N_image.bin`` is the image of setup program N. The image of the last setup program is
-      ``image.bin`` instead.
+    - ``image.bin`` has the content of external memory, from address 0 on, with which the model
+      runs.
+    - ``setup_N.bin``, only for decoders, is setup program N. The setup programs run once, in the
+      order 0, 1 and so on. Each copies data from external memory to the chip's memories.
+    - ``setup_N_image.bin`` has the data for setup program N. A host writes these data to external
+      memory, from address 0 on, before the program runs. The last setup program has no such file:
+      it copies data from ``image.bin``, which stays in external memory afterwards.
     - A decoder's result also has the tokenizer's file, if there is one.
 
     Words in ``.bin`` files are least significant byte first. ``origin`` becomes the manifest's

@@ -42,9 +42,13 @@ class Use:
 
 
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
-    """Return a dictionary from buffer name to :class:`Use`, for a program without loops.
+    """Return the lifetimes and the joint uses of each scratchpad buffer in a program without loops.
 
-    The dictionary has an entry for each buffer that an instruction of the program accesses.
+    ``drafts`` are the program's instructions in execution order. The result is a dictionary with an
+    entry for each buffer that an instruction accesses: from the name of the buffer to a
+    :class:`Use`. A :class:`Use` lists the lifetimes (ranges of instructions during which the
+    buffer's content is needed), and has a number for each other buffer: how often both buffers are
+    used together.
     """
     by_buffer: dict[str, Use] = defaultdict(Use)
     last: dict[Engine | None, list[str]] = defaultdict(list)
@@ -74,14 +78,15 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return a dictionary from buffer name to :class:`Use`, for a model with many equal layers.
+    """Return the :class:`Use` of each buffer, extrapolated to a program with more layers.
 
-    ``used`` is the result of :func:`uses` for a program with some of the layers, and ``before`` is
-    the result for a program with one layer fewer. The model has ``times`` more layers than the
-    program of ``used``.
+    ``used`` is the result of :func:`uses` for a program with n layers, and ``before`` is the result
+    for a program with n - 1 layers. The returned dictionary, from buffer name to :class:`Use`, is
+    for a program with n + ``times`` layers.
 
-    The lifetimes of the result are those in ``used``. The numbers of joint uses
-    (:attr:`Use.beside`) are extrapolated: they grow by the same amount with each layer.
+    The lifetimes of buffers are those in ``used``. Each number of joint uses (:attr:`Use.beside`)
+    grows by the same amount with each layer. For example, if the number is 4 in ``before`` and 6 in
+    ``used``, and ``times`` is 10, the result is 6 + 10 * 2 = 26.
     """
     grown = {}
     for name, use in used.items():

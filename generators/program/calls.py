@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 
 class Index(enum.StrEnum):
-    """Names of the properties of a run from which a host computes the values of registers.
+    """Names of numbers that describe a run, such as the position of the run's first token.
 
-    A run is one execution of a program, which processes some tokens.
+    A run is one execution of a program, which processes some tokens. Before a run, a host writes
+    registers whose values depend on these numbers. A :class:`Value` is the formula for a register;
+    the field ``index`` of the formula selects one of these numbers.
     """
 
     TOKEN = "token"
@@ -35,13 +37,15 @@ class Index(enum.StrEnum):
 class Value:
     """Formula for the value of a register: ``number % modulo // divide * times``.
 
-    ``number`` is a property of the run, for example the position of its first token. ``index``
-    selects the property. If ``modulo`` is 0, the value is ``number // divide * times``.
+    ``number`` describes a run (one execution of a program), for example the position of the run's
+    first token. ``index`` selects this number. If ``modulo`` is 0, the formula is
+    ``number // divide * times``.
 
-    If ``most`` is not 0, the register holds the number of rows that an instruction processes. The
-    instruction begins after the first ``first`` rows of the run, and processes at least 1 row and
-    at most ``most`` rows. The formula then has ``number - first``, limited to this range, in place
-    of ``number``.
+    If ``most`` is not 0, the formula first replaces ``number`` by
+    ``min(max(number - first, 1), most)``. This is used for an instruction that processes at most
+    ``most`` rows of a run, from row ``first`` on; ``number`` is then the number of rows of the run.
+    For example, if the run has 10 rows, ``first`` is 8 and ``most`` is 4, the instruction processes
+    2 rows.
     """
 
     index: Index
@@ -54,12 +58,13 @@ class Value:
     most: int = 0
 
     def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
-        """Return the value of the register for a run (one execution of a program).
+        """Return the value that the host writes to the register before a run of a program.
 
-        ``numbers`` has the properties of the run, and ``tokens`` has the token numbers of the run.
-        The value is computed from the property that :attr:`index` selects. If :attr:`index` is
-        TOKEN, the value is computed from the token number at index :attr:`row` in ``tokens``, or
-        from 0 if ``tokens`` is too short.
+        The formula for the register computes this value from one number. ``numbers`` is a
+        dictionary from an :class:`Index`, such as ``POSITION``, to the number for this run.
+        ``tokens`` lists the token numbers of the run. If :attr:`index` is ``TOKEN``, the formula
+        uses the token number ``tokens[row]``, or 0 if ``tokens`` is too short. Otherwise it uses
+        ``numbers[index]``.
         """
         if self.index == Index.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0

@@ -43,10 +43,12 @@ class Given:
 
 @dataclass(frozen=True)
 class Written:
-    """The part of a tensor that a vector instruction writes.
+    """A range of rows and columns of a tensor, which a vector instruction writes.
 
-    ``columns`` is the number of columns that it writes. It is 0 if the instruction writes no tensor
-    of the float model (the model before quantization).
+    The range has ``rows`` rows from row ``row`` on, and ``columns`` columns from column ``column``
+    on. The tensor is one of the float model (the model before quantization). Some vector
+    instructions write other data, such as quantization parameters. For these instructions,
+    ``columns`` is 0, and ``name`` is a description of the data.
     """
 
     name: str
@@ -58,7 +60,7 @@ class Written:
     head: int = 0
     """The head of scores and probabilities."""
     below: tuple["Written", ...] = ()
-    """Further tensor parts, in the rows after this part, that the same instruction writes."""
+    """Further tensor ranges that the same instruction writes, in the next rows of its output."""
     pieces: tuple[tuple[int, int], ...] = ()
     """Column ranges (first, count) of the tensor in the order of writing; ``column`` is an index
     into this order. Empty if the columns are adjacent."""
@@ -72,10 +74,11 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """List of all tensor parts that the instruction writes.
+        """List of :class:`Written`: all ranges of tensors that the vector instruction writes.
 
-        A tensor part is a range of rows and columns of a tensor. Most instructions write only this
-        part; others also write the parts in :attr:`below`.
+        The first element is the range of rows and columns that this object describes. The other
+        elements are the ranges in :attr:`below`. Most instructions write one range. An instruction
+        that computes the scores of several heads writes one range for each head.
         """
         return [replace(self, below=()), *self.below]
 
@@ -181,19 +184,23 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool, early: bool = False
 ) -> list[list[Node]]:
-    """Return the list of instructions of each section, with each load placed before its use.
+    """Return the instructions of each section of a program, with each load placed before its use.
 
-    A program is divided into sections. A section is a list of items (:class:`Item`). An item has
-    instructions, and loads that must precede these instructions. Items with the same
-    :attr:`Item.stream` form a stream.
+    A section, such as a layer of the model, is a list of items. An item (:class:`Item`) is a group
+    of instructions, and the loads from external memory that these instructions need. Items with the
+    same :attr:`Item.stream` form a stream. For example, all items with loads of weights form a
+    stream, and these loads write the same buffers in turn.
 
-    - ``ahead``: the loads of an item are placed before the instructions of the same or an earlier
-      item of the stream, at most ``ahead`` items earlier.
-    - ``across``: if true, a stream continues in the next section, so that loads may be placed in
-      the previous section. If false, the streams of each section are separate.
-    - ``early``: if true, loads are placed as early as possible: exactly ``ahead`` items earlier or,
-      for the first items of a stream, at the start of their section. If false, the loads of the
-      first items are distributed, so that the first instruction waits for few loads.
+    The items of a stream are numbered from 0. The loads of item i are placed before the
+    instructions of item ``max(i - ahead, i // 2)`` of the stream. For example, if ``ahead`` is 2,
+    the loads of items 2 and 3 are placed before the instructions of item 1.
+
+    - ``ahead``: the largest number of items by which loads are moved. In a section of n items, it
+      is limited to n - 1.
+    - ``across``: if true, the stream continues in the next section, and loads may be placed in an
+      earlier section than their use. If false, the numbers begin at 0 in each section.
+    - ``early``: if true, loads are placed before item i - ``ahead``, without the limit n - 1. If i
+      is at most ``ahead``, loads are placed at the start of the section.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

@@ -101,9 +101,11 @@ class Executable:
         )
 
     def cycles(self, runs: Sequence[Run], latency: int, interval: int = 1) -> int:
-        """Return the sum of the predicted cycles of several runs.
+        """Return the sum of the predicted cycles of all runs in ``runs``.
 
-        ``latency`` and ``interval`` (cycles) describe external memory, as in :meth:`expect`.
+        A :class:`Run` is one execution of a program: the program's entry point, and the values of
+        registers that the host writes before. External memory returns the first word ``latency``
+        cycles after a request, then one every ``interval`` cycles.
         """
         return sum(self.expect(run, latency, interval).cycles for run in runs)
 

@@ -21,13 +21,18 @@ TRIED = 4
 
 
 def loop_tokens(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
-    """Return a dictionary from the ``id`` of each :class:`Line` to the line's dependency tokens.
+    """Return the dependency tokens of each instruction, or None if a loop prevents such tokens.
 
-    A line is an instruction. A dependency token makes an instruction wait for an earlier
-    instruction of another engine. All iterations of a loop must have the same tokens. A loop with
-    barriers (instructions that only make engines wait) always meets this condition. The result is
-    None if a loop without barriers does not meet the condition. It is also None if a program with
-    such a loop has nested loops.
+    The result is a dictionary from the ``id`` of each :class:`Line` (an instruction) in ``nodes``
+    to :class:`Tokens`. A dependency token makes an instruction wait for an earlier instruction of
+    another engine. A loop is stored once for all iterations. Therefore all iterations must have the
+    same tokens. This is always so in a loop that has barriers (instructions that only make engines
+    wait).
+
+    If at least one loop has no barriers, the result is None in two cases:
+
+    - The iterations of a loop need different tokens.
+    - A loop contains another loop.
     """
     if all(node.barred for node in nodes if isinstance(node, Loop)):
         return _order(nodes, config, body=False)

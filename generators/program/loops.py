@@ -75,16 +75,17 @@ def least_words(nodes: Sequence[Node]) -> int:
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the words of a program in program memory, or None if its loops cannot be encoded.
 
-    ``nodes`` are the program's instructions, with addresses, and loops. A loop needs a register for
-    each operand that changes from iteration to iteration. A loop may overwrite registers that the
-    host writes, so the host must write them before each start of the program.
+    ``nodes`` are the program's instructions, with addresses, and loops. The program may overwrite
+    registers that the host writes, so the host must write them before each start of the program.
 
     The result is None in these cases:
 
-    - the loops need more registers than there are;
-    - the instructions of a loop would wait for different instructions in different iterations, and
-      the loop has no barriers (instructions that only make engines wait);
-    - a program that has a loop without barriers has nested loops.
+    - There are too few registers. The loops need a register for each operand that changes from
+      iteration to iteration.
+    - At least one loop has no barriers (instructions that only make engines wait), and the
+      iterations of a loop would need different dependency tokens. (A dependency token makes an
+      instruction wait for an instruction of another engine.)
+    - At least one loop has no barriers, and a loop contains another loop.
     """
     if config.fused:
         _follow(nodes)

@@ -55,8 +55,11 @@ def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, floa
 class Sums:
     """A span of cycles, ``begin`` to ``end`` - 1, in which matrix products write accumulator rows.
 
-    While products write rows with even numbers, commands that read even rows must wait. The same
-    rule applies to odd rows.
+    Accumulator rows with even numbers are in one memory, rows with odd numbers in another.
+    Therefore a command that reads an accumulator row waits while a product writes a row of the same
+    parity. The first row of the span has the parity ``parity``. If ``count`` is not 0, each row is
+    written for ``count`` cycles, and the next row has the other parity. If ``count`` is 0, all rows
+    of the span have the parity ``parity``.
     """
 
     begin: int

@@ -39,12 +39,18 @@ def _reads(step: Step) -> bool:
 
 
 def parts(step: Step, config: Config) -> int:
-    """Return the number of passes of the array for each row of activations in a product.
+    """Return the number of passes of the array for each row of activations in the command ``step``.
 
-    In a pass, the array multiplies the row by some bits of each weight. Several passes are needed
-    if weights have more bits than one pass handles. INT16 activations need two passes. A product of
-    INT16 activations and INT16 weights consists of two commands: the command for the high bytes of
-    the weights needs two passes, the command for the low bytes one pass.
+    In one pass, the array multiplies a row of INT8 activations by some bits of each weight. The
+    number of passes is:
+
+    - INT8 activations: the bits of a weight's integer value divided by the bits of a pass, rounded
+      up (1 for ternary weights).
+    - INT16 activations and INT8 weights: 2, one for each byte of the activations.
+    - INT16 activations and INT16 weights: a product consists of two commands. The number is 2 if
+      ``step`` is the command for the high bytes of the weights, and 1 if it is that for the low
+      bytes.
+    - A command that is no product (MATMUL): 1.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -89,18 +95,19 @@ class VectorTiming:
         sums: Iterable[Sums] = (),
         tiles: deque[Sums] | None = None,
     ) -> int:
-        """Return the cycle in which the command ``step`` completes.
+        """Return the cycle in which the vector engine completes the command ``step``.
 
         The command is offered to the engine in cycle ``begin``. Matrix products have priority at
-        the memories, so they may delay the command. Three arguments have the spans of cycles in
+        the memories, so they may delay the command. Three arguments list the spans of cycles in
         which products access memories:
 
-        - ``others``: in these spans, products read the scratchpad.
-        - ``sums``: in these spans, products whose weights are in weight slots (storage in the
-          array) write accumulator rows.
-        - ``tiles``: in these spans, all other products write accumulator rows in ascending order.
-          There is one span for each weight tile. Spans that end before ``begin`` are removed from
-          ``tiles``.
+        - ``others``: products read the scratchpad.
+        - ``sums``: products with weights from weight slots (storage in the array) write accumulator
+          rows.
+        - ``tiles``: all other products write accumulator rows. There is one span for each tile of
+          weights, in the order of time. A DRAIN does not wait for these products, because it reads
+          rows in the order in which they are written. This method removes the spans from ``tiles``
+          that end before ``begin``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -252,12 +259,16 @@ class VectorTiming:
 class MatrixTiming:
     """Computes the cycles in which the matrix engine processes the tiles of successive commands.
 
-    While a tile is multiplied, the lines of the next tile's weights arrive, one line per cycle. A
-    tile's first activations enter the array
+    A tile is the part of a weight matrix that fills the array. The array receives a tile as lines,
+    one line per cycle. A line is a row of the tile, or a column if the weights are transposed.
+    While the activations of one tile enter the array, the lines of the next tile arrive.
 
-    - in a systolic array: after the tile's first line of weights, or after its last line if INT8
-      weights and activations are in the same scratchpad bank;
-    - in an array of adder trees: after the tile's last line of weights.
+    The first activations of a tile enter the array after the last activations of the previous tile.
+    They also wait for lines of their tile:
+
+    - in a systolic array, for the first line, or for all lines if INT8 weights and activations are
+      in the same scratchpad bank;
+    - in an array of adder trees, for all lines.
 
     Further rules:
 
@@ -288,11 +299,18 @@ class MatrixTiming:
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def take(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Return three cycles of the command ``step``: its begin, its acceptance and its end.
+        """Add the next command, ``step``, and return the triple of cycles (begin, acceptance, end).
 
-        ``ready`` is the first cycle in which the command is offered to the engine as the next one.
-        The engine accepts the command at ``ready`` or later. A MATMUL begins when its first
-        activations enter the array.
+        - Acceptance: the cycle in which the engine accepts the command. It is at least ``ready``,
+          the first cycle in which the command is offered to the engine.
+        - Begin: the cycle in which the first activations of a MATMUL enter the array. A PRELOAD is
+          treated as if one row of activations entered for each tile. A SPARSE begins when it is
+          accepted.
+        - End: the cycle in which the command completes.
+
+        The commands must be added in execution order, since a command delays later commands. Each
+        call also records the cycles of the command's memory accesses in :attr:`reads`, :attr:`sums`
+        and :attr:`tiles`.
         """
         if step.opcode == Opcode.SPARSE:
             return self._take_sparse(step, ready)

@@ -46,13 +46,17 @@ class Tokens:
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
     """Return a list with the dependency tokens of each instruction in ``accesses``.
 
-    An instruction waits for the latest instruction of each other engine that accesses the same
-    memory cells, if one of the two instructions writes them. It also waits for the instructions in
-    its :attr:`Access.after`. It does not wait if earlier waits already ensure that the other
-    instruction completes first.
+    Each element of the list is a :class:`Tokens`. The tokens make an instruction wait for
+    instructions of other engines:
 
-    Each token is pushed once and popped once. Tokens between two engines are popped in the order in
-    which they are pushed.
+    - If it reads a memory cell, it waits for the latest earlier instruction of each other engine
+      that writes the cell.
+    - If it writes a memory cell, it waits for the latest earlier instruction of each other engine
+      that reads or writes the cell.
+    - It waits for the earlier instructions in its :attr:`Access.after`.
+
+    No token is used for a wait that earlier waits already ensure. Each token is pushed once and
+    popped once. Tokens from one engine to another are popped in the order in which they are pushed.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]

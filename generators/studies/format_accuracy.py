@@ -43,17 +43,18 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
     """Yield the name, the error bound and a measuring function of each number format.
 
     The arguments of a measuring function are a number of rows and a random generator. For each
-    batch of rows, the measuring function yields the number of rows and the largest error.
+    batch of rows, the measuring function yields the number of rows and the largest error. The unit
+    of errors and bounds depends on the format:
 
-    For formats of weights (``weights_...``) and of 4-bit keys and values (``kv4_...``), errors and
-    bounds are differences of INT8 integers. For ``values_block`` (numbers with a common exponent),
-    the unit is ``2**exponent``. For the following formats, the error of a sum in a matrix product
-    is divided by a reference value, which differs between the columns of the product:
-
-    - ``low_rank`` (weights corrected by a product of two thin matrices): the sum of magnitudes in
-      the column of the second thin matrix;
-    - ``activations_int16``: the sum of magnitudes in the column of weights;
+    - ``weights_...`` (weights) and ``kv4_...`` (4-bit keys and values): 1, the step of INT8
+      integers.
+    - ``values_block`` (values that share an exponent): ``2**exponent``.
+    - ``low_rank`` (weights corrected by a product of two thin matrices): the sum of the magnitudes
+      in column j of the second thin matrix.
+    - ``activations_int16``: the sum of the magnitudes in column j of the weights.
     - ``products_int16``: 256 times the number of products in a sum.
+
+    For the last three formats, the measured error is that of a sum in column j of a matrix product.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

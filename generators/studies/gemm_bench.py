@@ -155,10 +155,11 @@ def run_product(
 ) -> tuple[Ints, Report]:
     """Run a compiled product; return the result C [m, n], and the machine's report of the run.
 
-    ``gemm`` has the operand A, and ``compiled`` has the program and the operand B. The first run
-    loads B. If ``entry`` is not the default, the machine runs the product a second time, from this
-    entry point of the program. A run from ``again`` uses B as the first run has loaded it. The
-    result and the report are those of the last run.
+    ``gemm`` has the operand A, and ``compiled`` has the program and the operand B. ``entry`` is the
+    name of an entry point of the program. By default it is ``encode``: the machine runs the product
+    once, and loads B. For any other entry point, the machine first runs ``encode``, and then runs
+    the product again from ``entry``. The entry point ``again`` uses B as the first run has loaded
+    it. The result and the report are those of the last run.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())

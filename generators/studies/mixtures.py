@@ -50,17 +50,21 @@ def search_formats(
     """Choose a small format for each weight matrix; return options with the formats, and a summary.
 
     With the chosen formats, the model's loss exceeds its loss with INT8 weights by at most
-    ``bound``. The unit of ``bound`` is percentage points of accuracy for a digits model (a
-    classifier of handwritten digits), and nats per token for a language model. If ``bound`` is
-    None, nothing is searched, ``options`` are returned unchanged, and the summary is empty.
+    ``bound``. If ``bound`` is None, no format is chosen: ``options`` are returned unchanged, and
+    the summary is empty. There are two kinds of models:
 
-    The option ``balance`` is the degree to which the columns of a tensor have different scales. If
-    it is None and formats are searched, it is 0.7 in the returned options of a digits model, and
-    0.5 in those of a language model.
+    - A language model: ``source`` is the loaded model. The unit of ``bound`` is nats per token. If
+      the option ``balance`` is None, it is 0.5 in the returned options.
+    - A digits model (a classifier of handwritten digits): ``source`` is None, and ``name`` is the
+      name of the model. The unit of ``bound`` is percentage points of accuracy. If the option
+      ``balance`` is None, it is 0.7 in the returned options.
 
-    ``source`` is the loaded language model, or None for the digits model ``name``. ``show``
-    displays the progress of the search. Raises :class:`InputError` if the model is neither a digits
-    model nor a decoder, and in the cases of :func:`check_loss`.
+    The option ``balance`` is a number from 0 (all columns of a tensor have the same scale) to 1
+    (each column has the scale that its largest magnitude needs). ``show`` displays the progress of
+    the search.
+
+    Raises :class:`InputError` if the model is neither a digits model nor a decoder, and in the
+    cases of :func:`check_loss`.
     """
     check_loss(bound, options.weights)
     if bound is None:

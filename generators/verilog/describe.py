@@ -28,10 +28,11 @@ def summary(thing: object) -> str:
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """Return a dictionary from the name of each constructor parameter to its value as text.
+    """Return the arguments with which a component was constructed: a dictionary from name to text.
 
-    Parameters are omitted unless their value is an integer, a text, a truth value, an enumeration
-    member, a shape, or a short list of integers. So a :class:`Config` is omitted.
+    The names are those of the parameters of the constructor of the component's class. A parameter
+    is omitted unless its value is an integer, a text, a truth value, an enumeration member, a
+    shape, or a short list of integers. So a :class:`Config` is omitted.
     """
     texts = {}
     for name in inspect.signature(type(component)).parameters:

@@ -196,12 +196,14 @@ def circuit_key(component: Component) -> Any:
     """Return a dictionary key that identifies a component's circuit, or None if there is no key.
 
     Components with equal keys have equal circuits, and can share a module. The key is a tuple of
-    the component's class, attributes and ports, without Amaranth's private attributes. If an
-    attribute has a value that cannot be compared, there are two cases:
+    the component's class, attributes and ports, without Amaranth's private attributes.
 
-    - The component's class is one of this library, and the attribute is no argument of the
-      constructor. The arguments then determine the value, and the key omits the attribute.
-    - Otherwise the result is None.
+    Some attributes have no comparable value, for example a signal or another component. If the
+    class is one of this library, the key omits such attributes, because the constructor's arguments
+    determine them. The result is None in two cases:
+
+    - The class is not one of this library, and an attribute has no comparable value.
+    - An argument of the constructor has no comparable value.
     """
     kind, ports = type(component), set(component.signature.members)
     bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))
