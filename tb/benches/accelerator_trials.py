@@ -143,9 +143,13 @@ class Trials:
     def stored(self) -> None:
         """Assert that a stopped run has written no wrong byte to external memory.
 
-        Each byte must have its value from before the run, or its value after a complete run of the
-        program. If :meth:`begin` replaced the program's HALT, there is no complete run. The bytes
-        of the program's result may then have any values, and all other bytes must be unchanged.
+        :meth:`begin` has started the run. The allowed values depend on the program's end:
+
+        - If the program ends with HALT, each byte has its value from before the run, or its value
+          after a complete run.
+        - If :meth:`begin` replaced HALT by other words, for example by an invalid instruction, the
+          program cannot be completed. The bytes of the program's result may then have any values.
+          All other bytes are unchanged.
         """
         program, golden = self.before
         content = self.memory.bytes
@@ -185,9 +189,11 @@ class Trials:
         await self.exact()
 
     async def abort_in_recovery(self) -> None:
-        """Abort a run, request a run during the recovery, and abort it before it begins.
+        """Abort a run, request a second run, and abort the second run before it begins.
 
-        The accelerator must stop with the cause ABORTED.
+        After the first abort, the accelerator waits for outstanding memory transfers (recovery).
+        The host requests the second run during the recovery. After the second abort, STATUS must
+        report an error with the cause ABORTED.
         """
         host = self.host
         await self.some(await self.begin())
@@ -199,7 +205,11 @@ class Trials:
         await self.over(Cause.ABORTED)
 
     async def late_start(self) -> None:
-        """Abort a run, request a run during the recovery, and check the results of the new run."""
+        """Abort a run, request a new run during the recovery, and check the results of the new run.
+
+        During the recovery, the accelerator waits for outstanding memory transfers of the aborted
+        run. The results of the new run must equal those of the golden machine.
+        """
         await self.some(await self.begin())
         await self.host.write("CONTROL", CONTROL_ABORT)
         await self.host.write("CONTROL", CONTROL_START)

@@ -112,17 +112,16 @@ class LongTrials(Trials):
         """Stop one channel of external memory; the watchdog must report the error SILENCE.
 
         The first call stops the first channel in ``CHANNELS``, and each later call stops the next
-        channel. The channel stops when the run of a random short program begins. STATUS must report
-        the error at least ``watchdog`` and at most ``2 * watchdog + SLACK + shortest`` cycles
-        later:
+        channel. The channel stops when the run of a random short program begins. In about half of
+        the calls, the host requests a new run while the channel is stopped. The watchdog must then
+        report SILENCE again.
 
-        - ``watchdog`` is a field of the configuration (cycles).
-        - ``shortest`` is the number of cycles of the fastest run of a short program so far. A
-          program may need the channel only near its end.
-        - ``SLACK`` is a margin (cycles) for a longer program and a late report.
-
-        In about half of the calls, the host requests a new run while the channel is stopped. The
-        watchdog must then report SILENCE again.
+        ``watchdog`` is a field of the configuration (cycles). The watchdog reports a request that
+        is not answered for ``watchdog`` to ``2 * watchdog`` cycles. The program may make its first
+        request to the channel near its end. It reaches its end in about ``shortest`` cycles, the
+        time of the fastest short run so far. Therefore STATUS must report the error at least
+        ``watchdog`` and at most ``2 * watchdog + shortest + SLACK`` cycles after the start of the
+        run. ``SLACK`` is a margin for a longer program and a late report.
         """
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1

@@ -1,9 +1,9 @@
 """Bench of ``celosia.hdl.control.dispatch``, which sends queued commands to the engines.
 
-A command waits for tokens that commands of other engines push when they complete. Random programs
-that cannot deadlock run on models of engines, whose speeds change. Parameters: ``config`` (the
-configuration's fields that differ from the preset ``small``), ``commands`` (the number of commands)
-and ``stall`` (probability in each cycle that the stream ``i`` pauses).
+A command waits for dependency tokens, which commands of other engines push when they complete.
+Random programs that cannot deadlock run on models of engines, whose speeds change. Parameters:
+``config`` (the configuration's fields that differ from the preset ``small``), ``commands`` (the
+number of commands) and ``stall`` (probability in each cycle that the stream ``i`` pauses).
 """
 
 from itertools import product
@@ -33,8 +33,9 @@ class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
     ``due`` lists the commands that the engine must receive, in order. For each command the model
-    waits a random number of cycles, at least 1. The maximum is an element of the list ``speeds``;
-    after every ``PHASE`` commands it is the next element, and after the last element the first.
+    waits a random number of cycles, from 1 to a limit. ``speeds`` lists the limits (cycles). After
+    every ``PHASE`` commands, the next limit in ``speeds`` applies. After the last limit, the first
+    limit applies again.
 
     If ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which
     it completes the command. Otherwise the engine accepts a command whenever it is idle.
@@ -71,7 +72,7 @@ class EngineModel:
         return int(getattr(self.dut, f"{kind}_{self.name}{suffix}").value)
 
     def drive(self) -> None:
-        """Drive the engine's ports in this cycle: ready, done, and the tokens to push."""
+        """Drive the engine's ports in this cycle: ready, done, dependency tokens to push."""
         finishes = self.left == 0
         ready = finishes if self.holds else self.left is None
         getattr(self.dut, f"o_{self.name}__ready").value = int(ready)
@@ -111,7 +112,8 @@ class EngineModel:
 async def commands_wait_for_their_tokens(dut: Any) -> None:
     """Each engine gets its commands in order and with all operands.
 
-    No engine gets a command before the tokens that the command consumes have arrived.
+    An engine sends dependency tokens to other engines when it completes a command. No engine gets a
+    command before all dependency tokens that the command consumes have arrived.
     """
     settings, random = parameters(), rng()
     registered = bool(settings["config"].get("registered"))
@@ -206,15 +208,15 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """The unit correctly counts up to ``MAX_TOKENS`` commands in flight and ``MAX_TOKENS`` tokens.
+    """The unit correctly counts up to ``MAX_TOKENS`` commands in flight and dependency tokens.
 
     First, each engine in turn has ``MAX_TOKENS`` commands in flight (sent, not completed). When
-    such a command completes, it pushes a token to every engine.
+    such a command completes, it pushes a dependency token to every engine.
 
-    Then each engine in turn gets ``MAX_TOKENS + 1`` commands, and each of these commands consumes
-    a token from every other engine. The tokens suffice for all commands but the last. The last
-    command must wait until each other engine pushes one more token. After the last command, the
-    unit must be idle.
+    Then each engine in turn gets ``MAX_TOKENS + 1`` commands, and each of these commands consumes a
+    dependency token from every other engine. The tokens suffice for all commands but the last. The
+    last command must wait until each other engine pushes one more token. After the last command,
+    the unit must be idle.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -288,8 +290,8 @@ async def every_token_and_every_command_counts(dut: Any) -> None:
 async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) -> None:
     """Run one command of an engine: send, accept and complete it.
 
-    At its end the command pushes a token to each engine in the bit mask ``push``. If ``sends`` is
-    false, the command is not sent, because it is already in the queue.
+    At its end the command pushes a dependency token to each engine in the bit mask ``push``. If
+    ``sends`` is false, the command is not sent, because it is already in the queue.
     """
     name = engine.name.lower()
     getattr(dut, f"o_{name}__ready").value = 1
@@ -313,10 +315,11 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 
 @cocotb.test()
 async def too_many_tokens_are_reported(dut: Any) -> None:
-    """More than ``MAX_TOKENS`` unused tokens from one engine to another set ``overflow`` to 1.
+    """More than ``MAX_TOKENS`` dependency tokens from one engine to another set ``overflow`` to 1.
 
-    A token, sent at a command's end, lets a command of the other engine start. The input ``clear``
-    sets the token counts and the output ``overflow`` to 0.
+    When an engine completes a command, it can send a dependency token to another engine, which lets
+    a command of the other engine start. Only tokens that no command has consumed are counted. The
+    input ``clear`` sets the token counts and the output ``overflow`` to 0.
     """
     random = rng()
     await start_clock(dut)
@@ -358,14 +361,20 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 @cocotb.test()
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
-    """A push to a full counter is no overflow if a command consumes a token in the same cycle.
+    """A push to a full token counter is no overflow if a token is consumed in the same cycle.
 
-    A full counter has ``MAX_TOKENS`` tokens. In each trial the bench pushes one more token: before,
-    in or after the cycle in which the command consumes a token. If the push comes before this
-    cycle, the unit must report an overflow, and must not send the command to the engine.
+    A dependency token lets a command of one engine start after a command of another engine. The
+    unit counts the unused tokens from the load engine to the matrix engine; at ``MAX_TOKENS``
+    tokens the counter is full. In each trial, the counter is full, the load engine pushes one more
+    token, and a matrix command consumes one:
 
-    If the configuration has ``registered`` (extra pipeline registers), a push exactly one cycle
-    before the consumption is reported as an overflow, but the command is sent, too.
+    - If the push comes before the cycle of the consumption, the unit must report an overflow, and
+      must not send the command.
+    - If the push comes in this cycle or later, the unit must send the command, and must not report
+      an overflow.
+
+    There is one exception, with the option ``registered`` (extra pipeline registers). After a push
+    exactly one cycle before the consumption, the unit reports an overflow, and sends the command.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -12,16 +12,16 @@ Tokens = dict[tuple[Engine, Engine], int]
 
 
 def no_tokens() -> Tokens:
-    """Return a dictionary with a token count of 0 for each pair (source, sink) of two engines."""
+    """Return a dictionary with 0 dependency tokens for each pair (source, sink) of two engines."""
     return {(source, sink): 0 for source in Engine for sink in Engine if source != sink}
 
 
 def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Return ``count`` random commands, which pop only tokens that earlier commands pushed.
+    """Return ``count`` random commands; they pop only dependency tokens that earlier ones pushed.
 
     Each command is a dictionary with three keys. ``engine`` is the engine that executes the
-    command. ``pop`` lists the engines from which the command must take a token before it starts.
-    ``fields`` is a dictionary from field name to value. The last 20 commands pop no tokens.
+    command. ``pop`` lists the engines from which the command must take a dependency token before it
+    starts. ``fields`` is a dictionary from field name to value. The last 20 commands pop no tokens.
     """
     held = no_tokens()
     program = []
@@ -80,10 +80,10 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the words (integers) of the shortest command that ``engine`` can execute.
+    """Return the words (integers) of a command for ``engine``: the one with the fewest words.
 
-    They are the command words that the sequencer would send. All operands of the command are 1. It
-    waits for a dependency token from each engine in ``pop``, and sends no token when it ends.
+    The words are those that the sequencer would send. The command waits for a dependency token from
+    each engine in ``pop``, and sends no token when it ends. All operands of the command are 1.
     """
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)

@@ -1,4 +1,8 @@
-"""Random commands for the bench of the front ends, each with the results of the golden models."""
+"""Random commands for the vector engine's front ends, each with the results of the golden models.
+
+A front end is a circuit that executes the first part of a MAP, SOFTMAX or NORM command. The bench
+of the front ends runs these commands.
+"""
 
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -79,7 +83,9 @@ class Drawn:
     def others(self) -> Work:
         """Return a random vector engine command that is not a MAP, SOFTMAX or NORM.
 
-        No front end executes such a command. Therefore no stream may transfer a beat during it.
+        A front end is a circuit that executes the first part of a MAP, SOFTMAX or NORM command.
+        During any other command, all front ends must accept no input and output nothing. So the
+        returned test case has neither input nor expected output.
         """
         fronts = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - fronts)

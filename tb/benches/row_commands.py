@@ -71,10 +71,14 @@ def random_command(
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
     """Return the sizes of test commands as pairs (number of rows, bytes of a row).
 
-    For each power of two p from 1 to ``2**(SIZES - 1)``, there are two commands of a single row: a
-    row of p bytes, and a row of p + 1 words of external memory. The last pairs are those in
-    ``MOST``: a single long row, and many short rows. Rows longer than a scratchpad bank are cut to
-    its length.
+    A word of external memory has w bytes. The pairs are, in this order:
+
+    - (1, p) for each power of two p from 1 to ``2**(SIZES - 1)``;
+    - (1, (p + 1) * w) for each of these p;
+    - one long row, and many rows of one word, with the sizes in ``MOST``.
+
+    If a row is longer than a scratchpad bank, the number of bytes in the pair is the size of the
+    bank.
     """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]

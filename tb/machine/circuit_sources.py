@@ -26,14 +26,16 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
     ``top`` is the name of the top module. The names of all other modules start with ``prefix``
     (default ``top``).
 
-    The cache's key is made from the source files of the component's class (see
-    :func:`circuit_digest`), and from the attributes of the component. If the component has the
-    attribute ``inputs``, only this attribute is part of the key. The Verilog is not cached in two
-    cases:
+    The key in the cache is a hash of both names, the source files (see :func:`circuit_digest`), the
+    name of the component's class, and a description of the component:
 
-    - The component's class is not in ``celosia``.
-    - The component has no ``inputs``, and its attributes cannot be compared
-      (:func:`celosia.generators.verilog.hierarchy.circuit_key` returns None).
+    - If the component has the attribute ``inputs``, the description is this attribute: a text of
+      the arguments of its constructor.
+    - Otherwise the description is the result of
+      :func:`celosia.generators.verilog.hierarchy.circuit_key`, which includes all attributes.
+
+    The Verilog is not cached if :func:`circuit_key` returns None, or if the component's class is
+    not in ``celosia``.
     """
     kind = type(component)
     inputs = getattr(component, "inputs", None) or circuit_key(component)

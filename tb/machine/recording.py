@@ -78,9 +78,9 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run, made from the events that the simulation has reported.
 
-    ``cycles`` is the number of cycles of the run, and ``window`` that of each window of the
-    recording. ``events`` lists pairs (cycle, code). The code is an integer with three fields: kind,
-    index and value. The kinds of events are:
+    ``cycles`` is the number of cycles of the run. The recording divides the run into windows of
+    ``window`` cycles. ``events`` lists pairs (cycle, code). The code is an integer with three
+    fields: kind, index and value. The kinds of events are:
 
     - A count for the window that begins in this cycle. The index selects the count's name in
       ``SUMS``, and the value is the count. A window without this event has the previous window's
@@ -89,8 +89,9 @@ def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Re
       engine.
     - A command was offered to an engine, or an engine has completed a command. The index is the
       engine's number.
-    - An engine's next command now waits for other tokens. The index is the engine's number. The
-      value is a mask of the engines whose tokens are missing, 0 if none.
+    - The set of dependency tokens that an engine's next command lacks has changed. The index is the
+      engine's number. The value is a bit mask of the engines that have not sent their token; it is
+      0 if no token is missing.
 
     Raises :class:`RunError` if an engine's numbers of queued, offered and completed commands
     differ.

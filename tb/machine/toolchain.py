@@ -195,13 +195,16 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy Verilator's compiled library to a build's folder, and return options for ``make``.
+        """Copy Verilator's compiled library to a build's folder, and return arguments for ``make``.
 
-        The library is copied from the user's cache of builds; if the cache lacks it, nothing is
-        copied. ``folder`` also contains the C++ files that Verilator has made from the circuit's
-        Verilog. ``make`` with the returned options compiles these files. If the circuit's Verilog,
-        ``verilog``, is short, it compiles them as one file, in half the processor time. If
-        ``verilog`` is long, it compiles them in parallel.
+        ``folder`` is the folder of the build. It contains the C++ files that Verilator has
+        generated from ``verilog``, the circuit's Verilog. With the returned arguments, the program
+        ``make`` compiles these C++ files. If ``verilog`` is short, ``make`` compiles them as one
+        file, which takes half the processor time. If ``verilog`` is long, ``make`` compiles them in
+        parallel.
+
+        The library comes from the user's cache of builds. If the cache lacks the library, nothing
+        is copied.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)

@@ -35,19 +35,21 @@ def export_inputs(model: str, source: Source, files: Files, count: int | None) -
     """Return a model's calibration inputs, inputs to export, and the names of its output columns.
 
     ``files`` has the paths of files with inputs or calibration inputs, or a number of random
-    inputs. The first of the following cases that is true applies:
+    inputs. The first of these rules that applies determines the inputs:
 
-    - If ``files`` has inputs, or a number of random inputs, these are exported. The calibration
-      inputs are those of :func:`celosia.tb.models.run_inputs.read_inputs`.
-    - If ``files`` has only calibration inputs, these are used for both purposes.
-    - If the model is one of Celosia's models of digits, test images of digits are exported. The
-      calibration inputs are training images of digits.
-    - If the model is another model that reads text, Celosia's example sentences are used for both
-      purposes.
+    - ``files`` has inputs or a number of random inputs: these inputs are exported. The calibration
+      inputs are those in ``files``. If ``files`` has none, they are Celosia's example sentences if
+      the inputs are texts, and otherwise all given inputs.
+    - ``files`` has only calibration inputs: these are also exported.
+    - The model is one of Celosia's models of digits: test images are exported, and training images
+      are the calibration inputs. If the model has no labels, the class numbers are the column
+      names.
+    - The model reads text: Celosia's example sentences are exported, and are the calibration
+      inputs.
 
-    In all cases, only the first ``count`` inputs are exported, or at most ``COUNT`` inputs if
-    ``count`` is None. The column names are the model's labels, if any. In the third case, a model
-    without labels gets the class numbers as names.
+    Only the first ``count`` inputs are exported, or at most ``COUNT`` inputs if ``count`` is None.
+    The column names are the model's labels, except as stated above; they are empty if the model has
+    none.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

@@ -169,8 +169,14 @@ def run_inferences(
 ) -> Inferences:
     """Run a compiled model on inputs, on a new machine, and return outputs and measurements.
 
-    ``simulator`` is the name of the machine's simulator, or ``golden`` for the golden machine. The
-    results are compared as in :func:`infer`, which also describes ``timing`` and ``bits``.
+    ``simulator`` is the name of the machine's simulator, or ``golden`` for the golden machine, a
+    software model. The tensors and outputs of a simulated machine are compared with those of the
+    golden machine. The tensors of the golden machine are compared with those of the integer
+    reference.
+
+    ``timing`` is the timing of external memory. ``bits`` matters only for nested weights, which can
+    be read at several widths. It lists the widths (bits) that successive runs use, as in
+    :func:`infer`.
 
     If ``window`` is not 0, the result's list ``recordings`` has a :class:`Recording` of each run,
     with counts for each window of ``window`` cycles. The golden machine has no clock; its runs are

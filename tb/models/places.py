@@ -42,13 +42,15 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return a :class:`Place` for each recorded command: the tensor that it helps to compute.
 
-    ``written`` lists, for each vector command, the part of a tensor that the command writes, if
-    any.
+    ``written`` has an element for each vector command: the range of a tensor's rows and columns
+    that the command writes, if any. The place of a command is determined as follows:
 
-    - If a vector command writes a part of a tensor, its place is this part.
-    - Any other command, except STORE, has the place of the next command that reads its result.
-    - The place of a STORE is the tensor of the last command before it that wrote the stored data.
-    - If no tensor is found, the place is empty.
+    - A vector command that writes a range of a tensor has this range as its place.
+    - A STORE has the tensor of the last command before it that wrote the stored data.
+    - Any other command has the place of the first command after it that reads its result. For
+      example, the LOAD of a weight matrix has the place of the MATMUL that reads the matrix. The
+      MATMUL has the place of the DRAIN that writes the product.
+    - If these rules find no tensor, the place is empty.
 
     If the number of vector commands differs from the length of ``written``, the program was not
     compiled from a model. In such a program, the place of a vector command is the name of its

@@ -76,8 +76,10 @@ def run_texts(
     - ``cycles_per_token``: half of ``cycles_per_run``;
     - ``predicted_cycles``: the compiler's prediction of ``cycles_per_run``;
     - ``mean_cycles_per_token``: half of the mean number of cycles of these runs;
-    - ``where`` and ``engines``: sums over these runs, in the form of
-      :func:`celosia.tb.models.run_text.run_text`.
+    - ``where``: a dictionary from each activity of the array to the number of cycles that the array
+      spent on it in all these runs;
+    - ``engines``: for each engine, a dictionary from each activity of the engine to its number of
+      cycles in all these runs.
 
     Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The first
     run uses the first width, the second run the next one, and so on; after the last width the list

@@ -34,9 +34,10 @@ class TextsSession(TextSession):
         such a text, the program processes the text's last token again, the text does not change,
         and the returned token is None.
 
-        For each other text, the given function ``choose`` is called with the text's index. Its
-        result, a token or None, is the returned token. During the call, :meth:`logits` returns the
-        logits of this text's next token, and :meth:`TextSession.choose` the most likely next token.
+        For each other text, this method calls the function ``choose`` with the text's index. The
+        result of the call, a token or None, becomes the text's element of the returned list. During
+        the call, two methods of the session refer to this text. :meth:`logits` returns the logits
+        of the text's next token. :meth:`TextSession.choose` returns the most likely next token.
 
         The cycles and counters of each call of :meth:`advance` are appended to the session's list
         ``turns``.

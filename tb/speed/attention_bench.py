@@ -31,14 +31,20 @@ def bench_attention(
     ``seq`` is the number of tokens, and ``head_dim`` is the number of columns of a head. The result
     is a dictionary from the names of measurements to values:
 
-    - ``cycles``: the number of cycles spent on attention. In these cycles the matrix engine
-      computes scores or context (the weighted sums of values), or only the vector engine works on
-      attention. If both engines are idle, a cycle is counted if the next command belongs to
-      attention.
+    - ``cycles``: the number of cycles that are counted for attention (see below).
     - ``ideal_cycles``: the number of attention's multiplications divided by the number of array
       elements.
     - ``whole``: a dictionary with the measurements of the whole model: ``cycles``,
       ``predicted_cycles``, and ``where`` (see :attr:`celosia.sim.report.Report.where`).
+
+    Each cycle is counted for one command:
+
+    - the command that the matrix engine executes;
+    - if the matrix engine is idle, the command that the vector engine executes;
+    - if both engines are idle, their next command.
+
+    The cycle is counted for attention if the command helps to compute scores, probabilities or
+    context (the sums of values weighted by probabilities).
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

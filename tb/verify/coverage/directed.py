@@ -75,9 +75,11 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
 
 
 def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[str, int]:
-    """Return the smallest sizes (such as m and n) that an instruction with ``flags`` may have.
+    """Return the smallest allowed sizes of an instruction, such as m (rows) and n (columns).
 
-    The result is a dictionary from the operand's name to the size.
+    The instruction has the opcode ``opcode`` and the flags ``flags``. The result is a dictionary
+    from the name of an operand in ``SIZES`` to its smallest value. An instruction may have all
+    these smallest values at the same time.
     """
     least = {name: 1 for name in SIZES if name in DEFINITIONS[opcode].operands}
     if "rotate" in flags:

@@ -51,10 +51,11 @@ def points(name: str) -> set[str]:
 
 
 def cases(name: str) -> int:
-    """Return the number of cases that reach every goal with every timing of external memory.
+    """Return the number of cases that are needed to reach every goal with every memory timing.
 
-    A goal is an instruction of the configuration ``name`` with a certain flag and a certain size. A
-    case has at most ``GOALS`` goals and one timing.
+    A goal is an instruction with a certain flag and a certain size, on the configuration with the
+    name ``name``. A case is a test program for at most ``GOALS`` goals, which runs with one timing
+    of external memory.
     """
     return len(STALLS) * -(-len(goals(covered_config(name))) // GOALS)
 

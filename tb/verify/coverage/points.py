@@ -55,7 +55,12 @@ class Points:
 
     @property
     def holes(self) -> list[str]:
-        """List of descriptions of the line points that could be reached but were not."""
+        """List of descriptions of the line coverage points that a run could reach but did not.
+
+        A line coverage point is a block of code, or one of the two outcomes of a condition. A run
+        cannot reach the points in :attr:`impossible`. For toggle coverage points, the list is
+        empty.
+        """
         return [text for place, text in self.missed.items() if not self.impossible >> place & 1]
 
     @property

@@ -1,7 +1,8 @@
 """Verilog of a component whose line and condition coverage is measured.
 
-Modules with equal circuits have equal keys (hashes). :meth:`CoveredVerilog.place` returns the line
-of Python that created a condition in the Verilog.
+The coverage of a module is merged over all designs that contain the module. Each module is
+identified by its key, a hash of its lines: modules with equal circuits have equal keys.
+:meth:`CoveredVerilog.place` returns the line of Python that created a condition in the Verilog.
 """
 
 import os
@@ -31,11 +32,13 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 class CoveredModule:
     """A module in a Verilog text: the lines from number ``first`` to number ``last``.
 
-    ``key`` identifies the module's circuit. It is a hash of the module's lines, with the
-    assignments in sorted order. Equal circuits in different designs have equal keys.
+    ``key`` identifies the module's circuit: modules with equal circuits have equal keys, also in
+    different designs. The order of assignments may differ between designs. Therefore the module's
+    lines are first sorted: all other lines in the order of the text, then the assignments in
+    alphabetical order. ``key`` is a hash of the sorted list.
 
     ``numbers`` is a dictionary from the number of a line in the text to the index of the line in
-    the sorted order. In modules with equal keys, equal indices belong to equal lines.
+    the sorted list. In two modules with equal keys, lines with equal indices are equal.
     """
 
     name: str
@@ -48,8 +51,8 @@ class CoveredModule:
         """Return the sort key of a coverage point.
 
         ``point`` is a triple: line number in the Verilog, column, and Verilator's name of the
-        point. Two designs may contain the same circuit at different line numbers. Therefore the key
-        has, in place of the line number, an index that is the same in all designs.
+        point. Two designs may contain the same circuit at different line numbers. Therefore the
+        sort key has, in place of the line number, an index that is the same in all designs.
         """
         line, column, comment = point
         return self.numbers[line], column, comment

@@ -145,7 +145,11 @@ class TextProblem(Problem):
         return np.array(registers, np.int64).tobytes()
 
     def chosen(self, outputs: bytes) -> int:
-        """Return the token from the bytes of :meth:`outputs`."""
+        """Return the number of the token with the largest logit, which is part of ``outputs``.
+
+        ``outputs`` is a result of :meth:`outputs`: the bytes of this token number and of its logit,
+        each as an INT64.
+        """
         return int(np.frombuffer(outputs, np.int64)[0])
 
 

@@ -1,4 +1,4 @@
-"""Random configurations whose memories are large enough for models, and their simulations."""
+"""Random machine configurations with enough memory for models, and simulations of the machines."""
 
 import contextlib
 import shutil

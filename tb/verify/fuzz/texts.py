@@ -124,16 +124,17 @@ def random_options(
 def wrong_tensors(
     session: TextSession, texts: Sequence[Sequence[int]], bits: int = OPERAND_BITS
 ) -> str:
-    """Run texts one after another, or two at once; return the names of wrong tensors as one text.
+    """Run a decoder on token sequences; return the names of wrong tensors, separated by commas.
 
-    ``session`` runs the decoder on a machine. ``texts`` has the token numbers of each text. The
-    last ``STEPS`` tokens of a text are processed one by one, those before are the prompt. If the
-    decoder is that of an encoder-decoder, a text's first tokens are also its source. Nested weights
-    are read with ``bits`` bits.
+    ``session`` runs the decoder on a machine. Each element of ``texts`` is a list of token numbers.
+    If ``session`` is a :class:`TextsSession`, it processes two such lists at the same time, token
+    by token. Otherwise it processes one list after another: the last ``STEPS`` tokens of a list one
+    by one, the tokens before together, as a prompt. If the decoder is that of an encoder-decoder,
+    the first tokens of a list are also the source. Nested weights are read with ``bits`` bits.
 
     A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
     the golden machine, only logits and chosen tokens are compared, with the integer reference. The
-    names are separated by commas. The text is empty if no tensor is wrong.
+    returned string is empty if no tensor is wrong.
     """
     session.bits = bits
     if isinstance(session, TextsSession):
