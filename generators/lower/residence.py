@@ -190,23 +190,26 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def slot(self, register: Register, first: int = 0) -> int | Given:
-        """Return the operand that selects where a run writes keys or values into weight slots.
+        """Return an operand of PRELOAD, the instruction that copies keys or values to weight slots.
 
-        A weight slot is storage in the array for one weight tile. A key is written as a column of a
-        slot, and a value as a row. ``register`` selects the operand, for the run's first token:
+        A weight slot is storage in the array for one weight tile. In a slot, the key of a token is
+        a column, and the value of a token is a row. ``register`` selects the operand:
 
-        - ``Register.KEY``: number of the slot for the key.
-        - ``Register.KEY_LINE``: column of the key in this slot.
-        - ``Register.VALUE``: number of the slot for the value.
-        - ``Register.VALUE_LINE``: row of the value in this slot.
+        - ``Register.KEY``: number of the slot for the first written key.
+        - ``Register.KEY_LINE``: column of the first written key in its slot.
+        - ``Register.VALUE``: number of the slot for the first written value.
+        - ``Register.VALUE_LINE``: row of the first written value in its slot.
 
-        The operand is ``first`` plus the register's content, which the host writes before each run.
-        For KEY and VALUE, ``first`` is the number of the first slot for keys or values. Each text
-        of a run has separate registers (:attr:`text`).
+        Usually the operand is ``first`` plus the content of a register, which the host writes
+        before each run. A run may process several texts. ``register`` is the register of text 0,
+        and the operand reads the corresponding register of text number :attr:`text`.
 
-        If all keys and values are written at once, no register is needed, and the result is
-        ``first``. This is the case for an encoder-decoder's source text, and if each run computes
-        all keys and values again.
+        - For KEY and VALUE, ``first`` is the number of the first slot allocated for keys or values.
+        - For KEY_LINE and VALUE_LINE, ``first`` is 0.
+
+        The operand is the constant ``first`` if PRELOAD writes the keys or values of all tokens at
+        once. This is the case for an encoder-decoder's source text. It is also the case if each run
+        computes the keys and values of all tokens again.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -214,17 +217,22 @@ class Kept:
 
 @dataclass(frozen=True)
 class Words:
-    """Location of an operation's requantization parameters, which are stored as words.
+    """Location of an operation's requantization parameters, in one of two memories.
 
-    If :attr:`stride` is 0, the words are in the parameter memory. Otherwise they are in external
-    memory, and each run loads them.
+    The parameters are stored as words. A word has the parameters of several columns, one for each
+    lane of the vector engine.
+
+    - If :attr:`stride` is 0, the words are in the parameter memory.
+    - Otherwise the words are in external memory, and each run loads them. Then :attr:`stride` is
+      the distance (bytes) from the start of a word to the start of the next word.
     """
 
     first: int
-    """The first one's place, or its external address (bytes)."""
+    """Index of the first word in the parameter memory, or its external address (bytes)."""
     count: int
+    """Number of words."""
     stride: int = 0
-    """Bytes from one to the next in external memory; 0 for those that stay."""
+    """Distance (bytes) between words in external memory; 0 for words in the parameter memory."""
 
 
 @dataclass
@@ -244,9 +252,9 @@ class Memory:
     """Bytes of each scratchpad buffer."""
     slots: int = RING_SLOTS
     early: list[Bytes] = field(default_factory=list)
-    """Parameter words within ``pre_depth``, [words, bytes] each time."""
+    """Parameter words below index ``pre_depth``, as arrays [words, bytes]."""
     words: list[Bytes] = field(default_factory=list)
-    """All other parameter words, which follow these."""
+    """Parameter words from index ``pre_depth`` on, as arrays [words, bytes]."""
     tables: list[Ints] = field(default_factory=list)
 
     def buffer(self, name: str, size: int) -> Ref:
@@ -311,8 +319,8 @@ class Memory:
 
         - ``words`` are the parameters, [number of words, bytes of a word].
         - ``early`` must be true if SOFTMAX or NORM requantizes accumulator rows with these
-          parameters. A machine may reserve the first ``pre_depth`` words of the memory for early
-          parameters.
+          parameters. A machine may reserve the first ``pre_depth`` words of the memory for the
+          parameters of these two instructions.
 
         The result has the index of the first allocated word. The method does not check that the
         memory has enough words; :meth:`check_words` does.
@@ -324,10 +332,12 @@ class Memory:
         return Words(first, len(words))
 
     def check_words(self) -> None:
-        """Raise :class:`FitError` if the parameter memory is too small for the allocated words.
+        """Raise :class:`FitError` if the parameter memory has too few words for the model.
 
-        The error is also raised if the early parameters need more than ``pre_depth`` words
-        (:meth:`take_words`).
+        The model needs the words that :meth:`take_words` has allocated. A word has requantization
+        parameters. A machine may reserve the first ``pre_depth`` words for two instructions that
+        requantize accumulator rows: SOFTMAX and NORM. The error is also raised if these two
+        instructions need more than ``pre_depth`` words.
         """
         early = sum(map(len, self.early))
         if early > self.config.pre_depth:

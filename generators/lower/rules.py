@@ -84,21 +84,36 @@ class Rules(ABC):
 
     @abstractmethod
     def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the number of parameter words that successive operations need at the same time."""
+        """Return the number of words that several operations need together in the parameter memory.
+
+        ``ops`` are successive operations of the model, for example a linear layer and the norm
+        after it. A word has the requantization parameters of several columns. The instructions of
+        ``ops`` alternate, so the words of all of them must be in the memory at the same time. The
+        result is the total for all of ``ops``.
+        """
 
     @abstractmethod
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
-        """Return the instructions of the norms and conversions ``ops``, chunk by chunk of rows.
+        """Return the instructions of successive norms and conversions, for all rows of a tensor.
 
-        ``label`` is the beginning of the names of their parameters' buffers.
+        ``ops`` are the norms and conversions, in order. A conversion changes the scale or the width
+        of numbers. All operations process one range of rows before the next range begins.
+
+        If requantization parameters are loaded to the scratchpad, they have a buffer for each
+        operation. ``label`` is the first part of the names of these buffers.
         """
 
     def walk(self, ops: Sequence[Op], name: str = "") -> None:
-        """Append the instructions for the operations ``ops`` of a section, such as a layer.
+        """Append the instructions of a model's section, such as a layer, to the program.
 
-        A :class:`Step` is an operation with the rowwise operations (such as norms) after it. Steps
-        are lowered one after another. ``name`` is the section's name, with which their labels
-        begin.
+        - ``ops``: the operations of the section, in order.
+        - ``name``: the name of the section.
+
+        The method divides the section into steps, and appends their instructions one step after
+        another. A :class:`Step` is an operation with the rowwise operations (such as norms) after
+        it. The label of a step consists of ``name`` and the index of the step's first operation.
+        Names of scratchpad buffers contain the label. For example, ``layer.2`` is the label of the
+        step that begins with operation 2 of section ``layer``.
         """
         rules, self.previous = self.rules(), None
         for step in steps(ops, self.fits, name):
@@ -161,14 +176,22 @@ class Rules(ABC):
         return self.accumulators.take(rows)
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the addresses of requantization parameters in the parameter memory.
+        """Return the addresses of requantization parameters, and append their loads if necessary.
 
-        Each element (``words``, ``first``, ``count``) of ``wanted`` is a range of an operation's
-        parameter words: ``count`` of all its ``words``, from index ``first`` on. If ``count`` is 0,
-        the range ends at the last of the words. The result has, for each range, the index of its
-        first word in the parameter memory.
+        The parameters are stored as words. Each element (``words``, ``first``, ``count``) of
+        ``wanted`` selects some of an operation's words:
 
-        A range in external memory is first loaded, unless the previous call had the same ranges.
+        - ``words``: the location of all parameter words of the operation.
+        - ``first``: the index of the first selected word among the operation's words.
+        - ``count``: the number of selected words. If it is 0, all words from ``first`` on are
+          selected.
+
+        The result has one number for each element of ``wanted``: the index of the first selected
+        word in the parameter memory. If the selected words are in external memory, this call
+        appends instructions that copy them to the parameter memory. If the previous call had the
+        same arguments, the words are already there, and nothing is appended.
+
+        Raises :class:`FitError` if the parameter memory has too few words.
         """
         if wanted == self._brought[0]:
             return self._brought[1]
@@ -253,26 +276,31 @@ class Rules(ABC):
     ) -> list[Draft]:
         """Return instructions that requantize a linear layer's sums and write the result (DRAIN).
 
-        The instructions also compute the layer's activation, and add its residual. If the result's
-        buffer is divided into blocks of rows, and ``target`` is not given, each block has one
-        instruction.
+        The instructions also compute the layer's activation, and add its residual. Usually the
+        result is one instruction. If the result tensor has a separate buffer for each range of
+        rows, and ``target`` is not given, each of these ranges has one instruction.
 
-        - ``sums`` is the address and stride of the selected sums in the accumulators.
-        - ``rows`` and ``columns`` (first, count) select the part of the result that is computed.
-        - ``params`` is the index of the first requantization parameter word in the parameter
-          memory.
-        - ``flags`` are names of further instruction flags.
-        - ``target`` is the address and row stride to which the part is written. The default is its
-          place in the result's buffer.
-        - ``behind`` are the operations after the layer. If the first is a rotary embedding or a
-          gate (elementwise product), the DRAIN also computes it.
-        - ``beside`` is the address and stride of this operation's second input: the cosines and
-          sines, or the rows by which the gate multiplies.
-        - ``table`` is the table slot of an activation. For a rotary embedding, it is the number of
-          a head's columns. For a gate, it is the zero point of the rows ``beside``.
-        - ``factor`` is used after a deferred norm. This norm stores a scale factor for each row, by
-          which the DRAIN multiplies. ``factor`` is the number of the stored factor for row 0. An
-          instruction that begins at another row uses the factors from that row's number on.
+        - ``sums``: view (address and stride) of the selected sums in the accumulators.
+        - ``rows`` and ``columns``: ranges (first, count) of the result that are computed.
+        - ``params``: index of the first requantization parameter word in the parameter memory.
+        - ``flags``: names of further instruction flags.
+        - ``target``: view to which the instruction writes. By default, this is the address of the
+          selected rows and columns in the result tensor's buffer.
+        - ``behind``: the operations after the layer. If the first is a rotary embedding or a gate
+          (elementwise product), the DRAIN also computes it.
+
+        The meaning of ``table`` and ``beside`` depends on the additional operation of the DRAIN:
+
+        - Activation function: ``table`` is the number of its table in the vector engine.
+        - Rotary embedding: ``beside`` is the view of the cosines and sines. ``table`` is the number
+          of a head's columns.
+        - Gate: ``beside`` is the view of the multipliers. ``table`` is their zero point.
+        - Argmax (flag ``argmax``): ``table`` is the index of the first column.
+
+        ``factor`` is used after a deferred norm. Such a norm stores one factor for each row, and
+        the DRAIN multiplies each row by its factor. If an instruction begins at row 0, ``factor``
+        is the number of that row's factor. If it begins at row i > 0, the number is i. The next
+        rows have the next numbers.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -294,18 +322,18 @@ class Rules(ABC):
         return drains
 
     def chunks(self, ops: Sequence[Op], words: Sequence[int], rows: Sequence[Part]) -> Chunks:
-        """Return the instructions of successive norms and conversions, chunk by chunk.
+        """Return the instructions of successive norms and conversions, for some ranges of rows.
 
-        A conversion changes the scale or the width of numbers. All operations process one chunk of
-        rows before the next chunk begins. An operation has one instruction for each chunk and each
-        part of the columns (:func:`column_parts`).
+        A conversion changes the scale or the width of numbers. All operations process one range of
+        rows before the next range begins. An operation has one instruction for each range of rows
+        and each range of columns (:func:`column_parts`).
 
         - ``ops``: the operations in order.
         - ``words``: for each operation, the index of its first word in the parameter memory.
-        - ``rows``: the chunks, each as (first row, number of rows).
+        - ``rows``: the ranges of rows, each as (first row, number of rows).
 
-        The result has a pair for each chunk: the index of the row after the chunk, and the chunk's
-        instructions.
+        The result has a pair for each range of rows: the index of the row after the range, and the
+        instructions for the range.
         """
         chunks: Chunks = [(sum(part), []) for part in rows]
         for (_, nodes), (row, m) in zip(chunks, rows, strict=True):
@@ -323,16 +351,19 @@ class Rules(ABC):
         return chunks
 
     def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield instructions that requantize sums, each followed by the norms of the written rows.
+        """Yield requantizing instructions (DRAIN), each followed by the norms of completed rows.
 
-        - ``drains`` are the requantizing instructions (DRAIN). Each writes some rows of a tensor.
-        - ``chunks`` has a pair (end, instructions) for each chunk of these rows, in ascending
-          order. ``end`` is the index of the row after the chunk. The instructions compute norms and
-          conversions of the chunk.
+        - ``drains``: the DRAIN instructions, which write the rows of a tensor in ascending order.
+        - ``chunks``: norms and conversions of the tensor, for successive ranges of rows. Each
+          element is a pair (end, instructions). ``end`` is the index of the row after the range.
 
-        The instructions of a chunk follow the DRAIN that writes its last row, and are removed from
-        ``chunks``. If the machine supports it, a DRAIN and the norm directly after it become one
-        instruction.
+        The norms and conversions of a range follow the DRAIN that writes the last row of the range.
+        For example, two DRAINs write rows 0 to 3 and rows 4 to 7, and the ranges end at 4 and 8.
+        The order is: first DRAIN, instructions for rows 0 to 3, second DRAIN, instructions for rows
+        4 to 7.
+
+        The method removes the pairs whose instructions it yields from the list ``chunks``. If the
+        machine supports it, a DRAIN and the norm directly after it become one instruction.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -353,31 +384,37 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the common operands of an instruction that writes part of a tensor.
+        """Return the addresses and sizes for a vector instruction that writes rows of a tensor.
+
+        The methods of the result (:class:`Work`) return the instruction.
 
         - ``source``: view (address and stride) that the instruction reads.
-        - ``target``: the tensor.
-        - ``rows`` and ``columns``: ranges (first, count) that the part has in the tensor.
+        - ``target``: the tensor that the instruction writes.
+        - ``rows`` and ``columns``: ranges (first, count) of the tensor that the instruction writes.
         - ``m``: number of rows that the instruction processes. If the number differs from run to
-          run, it is read from a register.
+          run, it is an operand that reads a register.
         - ``params``: index of the first requantization parameter word in the parameter memory.
-        - ``place``: view to write to, by default the part's place in the tensor's buffer.
-        - ``anew``: true if the buffer's old content is not needed from this instruction on.
+        - ``place``: view to which the instruction writes. By default, this is the address of the
+          selected rows and columns in the tensor's buffer.
+        - ``anew``: true if the old content of the tensor's buffer is not needed from this
+          instruction on.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
         return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
 
     def defines(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of the buffer if a write to ``target`` begins a new lifetime of it.
+        """Return the name of the buffer that an instruction writes, if its old content is obsolete.
 
-        ``target`` is the view (address and stride) that an instruction writes in a scratchpad
-        buffer. Before a lifetime begins, other buffers may use the bytes. The result is an empty
-        string in these cases:
+        ``target`` is the view (address and stride) that the instruction writes in a scratchpad
+        buffer. The result becomes the instruction's field ``defines``. With this field, the
+        compiler knows that other buffers may occupy the same bytes until this instruction.
+
+        The result is an empty string in these cases:
 
         - An earlier instruction of the same :class:`Step` has written to the buffer.
-        - ``anew`` is false: an instruction still reads the buffer's old content.
-        - :attr:`lasting` is true: no buffers share bytes.
+        - ``anew`` is false: the caller states that the buffer's old content is still needed.
+        - :attr:`lasting` is true: each buffer has separate bytes during the whole program.
         """
         if self.lasting:
             return ""

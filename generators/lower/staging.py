@@ -19,7 +19,7 @@ WEIGHTS, WORDS, THIN = "stage", "words", "thin"
 Chunks = list[tuple[int, list[Node]]]
 """The row after each chunk of rows, and the chunk's instructions."""
 OPENING = "opening"
-"""Stream of the instructions before the first piece."""
+"""Name of the stream whose only item is the first one of the program."""
 
 
 @dataclass
@@ -53,10 +53,11 @@ class Stage:
 
     @property
     def opening(self) -> Item:
-        """The first item of the program, for loads that must precede all other loads.
+        """The first item of the program, whose loads precede all other loads.
 
-        An item is a group of instructions with its loads. If the program has no such first item
-        yet, an empty one is inserted.
+        An item is a group of instructions, and the loads from external memory that must precede
+        these instructions. If the first item does not have the stream name :data:`OPENING`, reading
+        this property inserts an empty item with this name before it.
         """
         if not self.items or self.items[0].stream != OPENING:
             self.items.insert(0, Item(stream=OPENING))
@@ -91,9 +92,9 @@ class Stage:
           buffer.
         - ``stride`` is the row stride in the buffer (bytes). If it is 0, the rows are contiguous.
         - ``once`` is true if only the first run executes the load. Otherwise every run executes it.
-        - ``plane`` is for nested weights, which are stored as bit planes, the highest bits first.
-          It is the number of planes above the loaded plane. Runs that read at most ``plane`` planes
-          omit the load. For all other data, it is 0.
+        - ``plane`` is the index of the loaded bit plane, for nested weights. Plane 0 has the
+          highest bits. A run may read only the first planes, and then omits the loads of all other
+          planes. For all other data, ``plane`` is 0.
         """
         self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -102,10 +103,12 @@ class Stage:
         item.loads.append(replace(loading, plane=plane))
 
     def begin_item(self, stream: str = "") -> Item:
-        """Append an empty group of instructions (an item) to the program, and return the item.
+        """Append an empty item to the program, and return the item.
 
-        An item also has the loads of the data that its instructions need. The loads of items with
-        the same name ``stream`` use the same buffers in turn.
+        An item is a group of instructions, and the loads from external memory that must precede
+        these instructions. ``stream`` is the name of a set of items whose loads use the same
+        scratchpad buffers one after another. For example, the loads of four successive items of a
+        stream use buffers 0 to 3, and the loads of the fifth item use buffer 0 again.
         """
         self.items.append(Item(stream=stream))
         return self.items[-1]
@@ -125,9 +128,11 @@ class Stage:
         return Ref(buffer)
 
     def add(self, *nodes: Node) -> None:
-        """Append instructions to the last item, a group of instructions with its loads.
+        """Append the instructions ``nodes`` to the end of the program.
 
-        If there is no item yet, the instructions are appended to :attr:`opening`.
+        The instructions become part of the last item. An item is a group of instructions, and the
+        loads from external memory that must precede these instructions. If the program has no item,
+        the method creates the first one (:attr:`opening`).
         """
         last = self.items[-1] if self.items else self.opening
         last.body += nodes
@@ -143,10 +148,11 @@ class Stage:
         return items
 
     def take(self) -> list[Node]:
-        """Remove all instructions from the stage, and return them in program order.
+        """Return all instructions of this program in execution order, and empty the program.
 
-        Each load of constants is as early as possible: directly after the last use of the data that
-        it overwrites.
+        A later call returns only instructions that are appended after this call. In the result,
+        each load of constants is as early as possible: directly after the last instruction that
+        uses the data which the load overwrites.
         """
         (nodes,) = arrange([self.section()], STAGES - 1, across=False, early=True)
         return nodes
@@ -154,20 +160,25 @@ class Stage:
 
 @dataclass
 class Rows:
-    """Instructions of successive norms and conversions, in chunks of rows.
+    """Instructions of successive norms and conversions, for one range of rows after another.
 
-    A conversion changes the quantization scale. All operations process a chunk before the next
-    chunk begins. ``loads`` are the loads of their requantization parameters from external memory.
+    A conversion changes the scale or the width of numbers. All operations process a range of rows
+    before the next range begins. The operations need requantization parameters: ``loads`` are the
+    instructions that load these parameters from external memory.
     """
 
     loads: list[Draft] = field(default_factory=list)
     params: list[Node] = field(default_factory=list)
-    """Instructions that read their parameters."""
+    """Instructions that copy the requantization parameters to the parameter memory."""
     chunks: Chunks = field(default_factory=list)
 
     @property
     def nodes(self) -> list[Node]:
-        """All instructions in their order, without loads."""
+        """Instructions of the norms and conversions in execution order.
+
+        The first instructions copy requantization parameters from the scratchpad to the parameter
+        memory. The loads of these parameters from external memory (:attr:`loads`) are not included.
+        """
         return [*self.params, *(node for _, chunk in self.chunks for node in chunk)]
 
 
@@ -195,7 +206,7 @@ class Blob:
 
         The LOAD copies these bytes from external memory to the scratchpad. Nested weights are
         stored as bit planes, so that a run can omit the lower bits. If the bytes are such a plane,
-        ``plane`` is the number of planes with higher bits. Otherwise ``plane`` is 0.
+        ``plane`` is its index, and plane 0 has the highest bits. Otherwise ``plane`` is 0.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps
