@@ -1,7 +1,9 @@
-"""Search for a fast program of an encoder, over tilings, loops, orders and addresses.
+"""Search for a fast program of an encoder, over tilings, loops, loads and addresses.
 
-Loops cost cycles but save program words. So :data:`LOOPS` begins with no loops. The first of its
-entries with which the program fits is used. Then the other choices are improved one after another
+Loops save program words, but cost cycles. The list :data:`LOOPS` has combinations of loops over
+layers, over attention heads and over the parts of a product. The first combination has no loops.
+The search uses the first combination with which the program fits the machine. Then it improves the
+other settings, such as the size of loads, one after another
 (:mod:`celosia.generators.lower.search`).
 """
 
@@ -39,7 +41,10 @@ LOOPS = (
     (True, False, True),
     (True, True, True),
 )
-"""Kinds of loops, in order of preference: layers, heads, parts of a product."""
+"""Combinations of loops, the preferred one first.
+
+Each has three booleans: loop over layers, loop over attention heads, loop over a product's parts.
+"""
 
 RATIOS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Least ratios of cycles to words of zeros that are left out; the first that fits is used."""
@@ -139,23 +144,24 @@ def _is_far(refusal: FitError, config: Config) -> bool:
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], ...]:
-    """Return the compiler settings with which the search for an encoder's program begins.
+    """Return four lists of settings, with which the search for an encoder's program begins.
 
-    Settings (:class:`Choices`) include the program's loops, and the sizes of loads and blocks. A
-    block is a part of a tensor with a separate buffer. The result has four lists:
+    The settings (:class:`Choices`) of the compiler define the program's loops, and the sizes of
+    loads and of blocks. A block is a part of a tensor with a separate scratchpad buffer. The lists
+    differ in the memory of the tensors, and the search tries them in this order:
 
     - List 0: all tensors stay in the scratchpad.
-    - List 1: all tensors stay in the scratchpad. A product is computed in parts, as iterations of a
-      loop. The weights of a part are loaded after the product of the previous part, so one buffer
-      is enough.
-    - List 2: the model's input and large tensors between products may be in external memory. A
-      product is computed in parts, and each part loads the blocks that it reads. The list is empty
-      if the input is not divided into blocks of columns.
-    - List 3: blocks are moved to external memory if the scratchpad has no room.
+    - List 1: all tensors stay in the scratchpad, and weights need less room. Each product is
+      computed in parts, which are the iterations of a loop. The weights of a part are loaded after
+      the product of the previous part, into the same buffer.
+    - List 2: the model's input, and possibly other large tensors, are in external memory. Each
+      product is computed in parts. Each part loads the product's input from external memory again.
+      The list is empty if the model's input is not divided into blocks of columns.
+    - List 3: if the scratchpad has no room for a block, another block is moved to external memory.
 
-    Each list is divided into series. A series has settings with the same loops, different sizes,
-    and different omitted tiles of zero weights. If ``sparse`` is true, weights may be stored as
-    sparse matrices.
+    Each element of a list is a series: settings with the same loops. The settings of a series
+    differ in the sizes of loads and blocks. They also differ in the tiles of zero weights that are
+    omitted from storage. If ``sparse`` is true, weights may be stored as sparse matrices.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse

@@ -48,7 +48,7 @@ class Search:
     def __init__(self, model: QuantizedModel, config: Config, batch: int):
         self.model, self.config, self.batch = model, config, batch
         self.patient = False
-        """Loads are made smaller and later even if tensors alone have no room."""
+        """True if smaller loads are tried even if the tensors alone exceed the scratchpad."""
         self.long: list[Choices] = []
         """Plans that need too many words before any block leaves, so that smaller loads need more.
 
@@ -70,20 +70,24 @@ class Search:
         return self._lowered[choices]
 
     def ends(self, plan: Choices, refusal: FitError) -> bool:
-        """Return True if the search can skip all plans with smaller loads and blocks than ``plan``.
+        """Return whether the search can skip all settings with smaller loads than ``plan``.
 
-        A plan is a set of compiler settings. A block is a part of a tensor with a separate buffer.
-        ``refusal`` is the reason for which the program of ``plan`` does not fit:
+        ``plan`` has compiler settings, and ``refusal`` is the error because their program does not
+        fit the machine. A load is an instruction that copies data from external memory to the
+        scratchpad. The settings to skip also have blocks that are at most as large as those of
+        ``plan``. A block is a part of a tensor with a separate buffer.
 
-        - The tensors alone exceed the scratchpad. The result is True, unless :attr:`patient` is
-          true.
-        - The program has too many words. Smaller loads usually need even more words, so the result
-          is True. It is False if a loop over the parts of a product loads the product's input again
-          for each part. It is also False if the program may be short enough without moving blocks
-          to external memory.
-        - There is another reason. The result is False.
+        The result depends on the reason for the error:
+
+        - The tensors alone exceed the scratchpad: True, as smaller loads do not help. However, the
+          result is False if :attr:`patient` is true. The search then tries smaller loads for an
+          error message that names the fewest bytes.
+        - The program has too many words: usually True, as smaller loads need more instructions.
+        - Any other reason: False.
         """
         if refusal.stage == Stage.TOO_LONG:
+            # Smaller loads and blocks may save words in two cases: if each iteration loads the
+            # product's input again, and if only the moves of blocks make the program too long.
             varied = plan.reloads and plan.loop_parts
             return not varied and (refusal.hopeless or not plan.spills)
         return refusal.hopeless and not self.patient

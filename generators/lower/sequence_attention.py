@@ -20,13 +20,18 @@ from celosia.generators.program.layout import aligned
 
 
 def lower_attention(lowering: Lowering, step: Step) -> None:
-    """Append the instructions of an encoder's attention, with the load of its parameters.
+    """Append the instructions of an encoder's attention to the program.
 
-    The query rows are processed in groups, whose scores fit the scratchpad and the accumulators.
+    The first instructions load the attention's requantization parameters into a scratchpad buffer,
+    and copy them to the parameter memory. The other instructions compute the attention for one
+    group of query rows after another. The scores of a group fit the scratchpad and the
+    accumulators.
 
     - ``lowering`` collects the instructions of the program.
-    - ``step`` has the attention. Its label is the name of the scratchpad buffer for the
-      requantization parameters.
+    - ``step.op`` is the attention.
+    - ``step.label`` is the name of the scratchpad buffer for the parameters.
+
+    Raises :class:`FitError` if the parameter memory has too few words.
     """
     config, choices, op = lowering.config, lowering.choices, step.op
     assert isinstance(op, Attention)
@@ -126,12 +131,14 @@ class SequenceAttention(Heads):
     def loops(self) -> list[Node]:
         """Return the instructions of all attention heads, as loops over the heads.
 
-        Tensors may be divided into blocks: column ranges of whole heads, each with a separate
-        buffer. Heads between two borders of blocks are iterations of one loop.
+        The columns of queries, keys, values and results may be divided into several buffers. Each
+        buffer has the columns of whole heads. A loop computes successive heads whose data are in
+        the same buffers. For example, if 12 heads are in two buffers of 8 and 4 heads, there are
+        two loops.
 
-        Usually an iteration computes one head. If several query heads share a key head, an
-        iteration computes these query heads, in an inner loop. This requires that the number of
-        heads in the loop is a multiple of the number per key head.
+        Usually an iteration computes one query head. If several query heads share a key head, an
+        iteration has an inner loop over all query heads of one key head. However, an iteration
+        computes one query head if a loop would begin or end between query heads of a key head.
         """
         op, heads, head_dim = self.op, len(self.op.heads), self.op.head_dim
         marks = {

@@ -67,39 +67,41 @@ def compile_text(
 ) -> Artefact:
     """Return a compiled decoder: setup programs, and programs that process tokens.
 
-    - ``context`` is the most tokens in the KV cache. If it is full, the first ``sinks`` tokens and
-      the most recent tokens are kept.
-    - ``rows`` is the most prompt tokens in one run (a chunk). Chunks are smaller if the sums exceed
-      the accumulators. If a chunk's program exceeds the program memory, a run has one token.
-    - ``memory_bytes`` is the size of external memory, by default all that the configuration can
+    - ``context``: the most tokens in the KV cache. If the cache is full, the first ``sinks`` tokens
+      and the most recent tokens stay in it.
+    - ``rows``: the most prompt tokens in one run. The compiler uses a smaller number if the sums
+      exceed the accumulators, or if the program exceeds the program memory. For some models and
+      machines, it is always 1 (:func:`ways_of`).
+    - ``memory_bytes``: the size of external memory, by default all that the configuration can
       address.
-    - ``texts`` is 1 or 2. If it is 2, a run processes one token of each of two texts with separate
-      caches. Prompts are not processed in chunks. Requantization parameters, keys and values must
-      fit the chip.
-    - If ``recompute`` is true, the cache stores the inputs of attention instead of keys and values.
+    - ``texts``: 1 or 2. With 2, a run processes one token of each of two texts with separate
+      caches. Requantization parameters, keys and values must then fit the chip.
+    - ``recompute``: if true, the cache stores the inputs of attention instead of keys and values.
       Each run computes all keys and values from these inputs, with identical results.
-    - If ``sparse`` is true, weights that each run loads may be stored as sparse matrices. This is
-      done if it makes the products of one token faster.
-    - If ``search`` is true, the result is the fastest program of a search. Otherwise it is the
-      first that fits.
+    - ``sparse``: if true, weights that each run loads may be stored as sparse matrices. The
+      compiler does this if it makes the products of one token faster.
+    - ``search``: if true, the result is the fastest program of a search. Otherwise it is the first
+      program that fits.
 
-    A weight slot is storage in the array for one weight tile. The number of slots decides the
-    memory of the weights:
+    The number of weight slots decides where the weights are during a run. A weight slot is storage
+    in the array for one weight tile.
 
-    - If there are more than two slots, all weights stay on the chip. Setup programs load them once.
-      The embeddings of vocabulary and positions stay in the scratchpad if they fit. Otherwise each
-      run loads those of its tokens.
-    - If there are two slots, each run loads all weights from external memory. Keys, values and
-      requantization parameters stay on the chip if they fit. Otherwise each run also loads these,
-      and the program has a loop over the layers. If external memory is too small for all data,
-      setup programs copy the embeddings to the scratchpad.
+    - More than two slots: all weights stay in the slots. Setup programs load them once. The
+      embeddings of vocabulary and positions stay in the scratchpad if it has room. Otherwise each
+      run loads the embeddings of its tokens.
+    - Two slots: each run loads all weights from external memory. Keys, values and requantization
+      parameters stay on the chip if it has room. Otherwise each run loads them too, in a loop over
+      the layers. If external memory is too small for all data, setup programs copy the embeddings
+      to the scratchpad.
 
-    A deferred norm stores one factor for each row, by which the next product multiplies the row.
-    Such a model needs weights that stay on the chip, and runs of one token.
+    A decoder with deferred norms needs more than two slots, and each run then processes one token
+    of a text. A deferred norm stores a factor for each row, and the result of the next product is
+    multiplied by this factor.
 
-    Raises :class:`FitError` if a memory of the chip is too small, or if a unit does not support the
-    model. Raises :class:`InputError` if an option is out of range, or if external memory is too
-    small.
+    Errors:
+
+    - :class:`FitError`: a memory of the chip is too small, or a unit does not support the model.
+    - :class:`InputError`: an argument is out of range, or external memory is too small.
     """
     cache = Cache(context, sinks, recompute)
 
@@ -169,17 +171,20 @@ def _compile_fitting(
 def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
     """Return the possible placements of a decoder's data in memories, the preferred one first.
 
-    A placement (:class:`Way`) has the memories for embeddings, requantization parameters, keys and
-    values. It also has the largest number of prompt tokens in a run, which is the smallest of
-    these:
+    A placement (:class:`Way`) selects the memories for embeddings, requantization parameters, keys
+    and values. It also has the largest number of prompt tokens in a run. This number is 1 in each
+    of these cases:
 
-    - ``rows``;
+    - A run processes several texts (``texts`` > 1).
+    - The model normalizes the queries and keys of each head.
+    - The model is an encoder-decoder.
+    - The machine can store factors of deferred norms (``config.row_factors`` > 0).
+
+    In all other cases, it is the smallest of these numbers:
+
+    - ``rows``, the limit from the caller;
     - the number of tokens for which the KV cache has room;
-    - the number of tokens whose sums fit the accumulators, at least 1;
-    - 1, if a run processes several texts (``texts`` > 1);
-    - 1, if the model normalizes the queries and keys of each head;
-    - 1, if the model attends to a source text, as in an encoder-decoder;
-    - 1, if the machine can store a factor for each row (``row_factors``).
+    - the number of tokens whose sums fit the accumulators, at least 1.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

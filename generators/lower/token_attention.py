@@ -136,18 +136,19 @@ class TokenAttention(Heads):
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def of_one(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
-        """Return functions that make the attention's instructions for one token, in three lists.
+        """Return three lists of functions, which yield an attention's instructions for one token.
 
-        - The first list has one function. It computes scores and their softmax.
-        - The second list has one function for each range of key heads in :attr:`parts`. It
-          multiplies probabilities by values.
-        - The third list has one function for each of these ranges. It requantizes the sums of the
-          second list's products. It also appends products of the output projection, if their input
-          is complete.
+        - List 0 has one function. Its instructions multiply the token's queries by keys, and
+          compute the softmax of these scores.
+        - List 1 has one function for each range of key heads in :attr:`parts`. Its instructions
+          multiply probabilities by values.
+        - List 2 also has one function for each range. Its instructions requantize the results of
+          list 1 (contexts). The function also appends those products of the output projection whose
+          input is complete.
 
-        ``drain`` is a function that appends the requantization of the token's values. It is called
-        after the first product of scores. It may only be given if :attr:`ahead` is true: all
-        products of scores then precede the first softmax.
+        ``drain`` is a function without arguments. It appends the instructions that requantize the
+        result of the value projection. The function in list 0 calls ``drain`` after the first
+        product of queries and keys. If :attr:`ahead` is false, ``drain`` must be None.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []

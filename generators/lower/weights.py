@@ -43,32 +43,36 @@ class Held:
 
     @property
     def k(self) -> int:
-        """Number of rows in this range of weights."""
+        """Number of rows of this rectangle of a weight matrix."""
         return int(self.rows.stop - self.rows.start)
 
     @property
     def n(self) -> int:
-        """Number of columns in this part of a layer's weight matrix."""
+        """Number of columns of this rectangle of a weight matrix."""
         return int(self.columns.stop - self.columns.start)
 
     def tiles(self, config: Config) -> int:
-        """Return the number of weight tiles, each as large as the array, that cover this range."""
+        """Return the number of weight tiles that cover this rectangle of a weight matrix.
+
+        A tile has the size of the array. The last tile of a row or column may be partly empty.
+        """
         return -(-self.k // config.array.rows) * -(-self.n // config.array.cols)
 
 
 def cuts(
     op: Linear, part: Held, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[Held]:
-    """Yield pieces of a part of a layer's weights, each with at most ``size`` bytes.
+    """Divide a part of a layer's weights into pieces of at most ``size`` bytes; yield the pieces.
 
-    Weights are copied to the chip piece by piece. They are a matrix [k, n]. A tile column is a
-    range of its columns, as wide as the array. Usually a piece has one or more tile columns with
-    all rows of the part. If one tile column has more than ``size`` bytes, a piece has some of its
-    rows.
+    One instruction copies one piece to the chip. A tile column is a range of columns as wide as the
+    array. Usually a piece has one or more tile columns with all rows of the part. If one tile
+    column has more than ``size`` bytes, a piece has only some of the tile column's rows.
 
-    - ``part`` selects rows and columns of the matrix.
-    - ``bounds`` are indices of tile columns of the part in ascending order, from 0 to the number of
-      tile columns. No piece extends across a bound. By default, there are no bounds inside.
+    - ``part``: the rows and columns of the weight matrix [k, n] to divide.
+    - ``bounds``: indices of tile columns at which a piece must begin or end, in ascending order.
+      The first bound is 0, and the last one is the number of tile columns. For example, with the
+      bounds (0, 4, 10), no piece contains both tile column 3 and tile column 4. If ``bounds`` is
+      empty, only ``size`` limits the pieces.
     """
     stored, cols = op.stored, config.array.cols
     tiles = size // (stored_rows(stored, part.k) * cols)
@@ -138,11 +142,14 @@ def tiles_held(
 def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
     """Return a mask [k, n] of a layer's weights, which is False for weights that are zero.
 
-    If ``looped`` is true, the model's layers are iterations of a loop, with the same instructions.
-    Then the mask is False only for weights that are zero in every layer.
+    The compiler may omit tiles of zero weights from storage. If ``looped`` is true, the model's
+    layers are iterations of a loop, with the same instructions. Then the mask is False only for
+    weights that are zero in every layer.
 
-    The result is None if all zeros must be stored. This is the case for nested weights (stored as
-    bit planes), and for the two matrices of a low-rank correction.
+    The result is None if the compiler must store all weights of ``op``, including zeros:
+
+    - ``op`` has nested weights (stored as bit planes).
+    - ``op`` is one of the two matrices of a low-rank correction.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None
@@ -188,21 +195,25 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slotted(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Convert rows of a layer's weights to the format in which weight slots store them.
+    """Return a layer's weights in the format of weight slots, with the flags of two instructions.
 
     A weight slot is storage in the array for one weight tile. PRELOAD instructions copy weights to
-    slots, and product instructions multiply by them. One of the two decodes the weights' format.
+    slots, and MATMUL instructions multiply by the weights in slots. The flags of one of these
+    instructions state the number format of the weights.
 
-    - ``op`` and ``rows``: the layer, and the rows of its weights.
-    - ``flags``: the instruction flags that decode the format.
+    - ``op``: the layer with the weights.
+    - ``rows``: the rows of its weight matrix to store.
+    - ``flags``: the flags for the format of the weights.
 
-    The result is (layer, rows, flags of PRELOAD, flags of the product instruction):
+    The result is (layer, rows of its weights to copy, flags of PRELOAD, flags of MATMUL). Usually a
+    byte of a slot contains one weight. Then the result is (``op``, ``rows``, ``flags``, no flags).
 
-    - If a byte of a slot contains one weight, PRELOAD decodes. The result is ``op``, ``rows``, all
-      ``flags``, and no flags.
-    - If a byte contains two weights, the product instruction decodes. The result has a new layer,
-      whose weights are these bytes, and all of its rows. The product instruction has all ``flags``.
-      PRELOAD has only the flag ``grouped``, if it is in ``flags``.
+    If a byte of a slot contains two weights, the result is:
+
+    - layer: a copy of ``op`` with the bytes as weights;
+    - rows: all rows of this copy;
+    - flags of PRELOAD: only ``grouped`` (groups of weights share a scale), if it is in ``flags``;
+    - flags of MATMUL: ``flags``.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -214,21 +225,20 @@ def slotted(
 def stored_parts(
     op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
 ) -> Iterator[tuple[Held, Bytes]]:
-    """Yield some of a layer's weights as they are stored, in pairs (rectangle of weights, bytes).
+    """Yield the stored bytes of a rectangle of a layer's weights, in pairs (rectangle, bytes).
 
-    ``whole`` is the rectangle of the weight matrix to store. ``held`` are the parts of it that a
-    dense form stores, for example without tiles of zeros. There are two cases:
+    - ``whole``: the rectangle of the weight matrix to store.
+    - ``held``: rectangles inside ``whole``, which together contain all of its nonzero weights.
+    - ``height``: number of activation rows that a product multiplies by the weights. If it is 0,
+      the weights are always stored as dense matrices.
 
-    - If the sparse form is better, the only pair is ``whole`` as a sparse matrix.
-    - Otherwise there is a pair for each rectangle in ``held``, stored as a dense matrix.
-
-    The sparse form is better if all of these conditions are true:
+    Usually there is a pair for each rectangle in ``held``, stored as a dense matrix. However, the
+    only pair is ``whole`` as a sparse matrix if all of these conditions are true:
 
     - The zero-skip unit supports the matrix.
-    - The sparse matrix is not larger than the dense parts.
-    - A product of ``height`` rows takes fewer predicted cycles, including the transfer of weights.
-
-    If ``height`` is 0, the dense form is always used.
+    - The sparse matrix is not larger than the dense matrices together.
+    - A product with the sparse matrix takes fewer predicted cycles, including the transfer of
+      weights.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:

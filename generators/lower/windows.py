@@ -1,11 +1,13 @@
-"""Windowed attention: the keys to which a group of query rows attends.
+"""Windowed attention: the keys to which a group of adjacent queries attends.
 
-In windowed attention, a query attends to nearby tokens (its window) and to global tokens. Scores
-have one row per query, and one column per key. In each row, the softmax reads one interval of
-columns. The interval may move by a fixed step from row to row.
+In windowed attention, a query attends to nearby tokens (its window) and to global tokens. A matrix
+of scores has one row per query, and one column per key. The softmax instruction reads one interval
+of columns in each row. The interval may move by a fixed number of columns from row to row.
 
-So the columns of global tokens are inserted where the windows of all rows of the group overlap.
-Each row then attends to one interval, which moves by one column per row.
+So all keys of a query must have adjacent columns. For this, the columns of the global tokens are
+inserted at a place that is inside the windows of all queries of the group. For example, the window
+is one token on each side, token 0 is global, and the group is queries 5 and 6. The columns are the
+keys 4, 0, 5, 6, 7. Query 5 attends to the first four columns, and query 6 to the last four.
 """
 
 import math
@@ -71,12 +73,13 @@ def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
     """Return the keys to which a group of adjacent query rows attends, as a :class:`Span`.
 
     In windowed attention, a row attends to nearby tokens and to global tokens. Global tokens attend
-    to all tokens. If attention is not windowed, or if all rows of the group are global tokens, the
-    result is all keys. A group must not contain global tokens and other tokens.
+    to all tokens. If attention is not windowed, or if the rows of the group are global tokens, the
+    result is all keys.
 
     - ``n``: the number of keys in the sequence.
     - ``row``: the index of the group's first row.
-    - ``m``: the number of rows in the group.
+    - ``m``: the number of rows in the group. The rows must be either all global tokens, or all
+      other tokens.
     """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
