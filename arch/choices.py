@@ -58,17 +58,18 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field values of a configuration, with older fields converted to newer fields.
 
-    ``values`` is a dictionary from the short names of configuration fields to values. It has all
-    newer fields, and may have older fields. Each option of a newer field stands for a combination
-    of values of two or three older fields (:data:`CHOICES`). For example, the option ``single`` of
-    ``multiplier`` stands for ``packed`` false and ``pass_width`` 8.
+    ``values`` maps the short names of configuration fields to their values. It has all newer
+    fields, and may also have older fields. The result has all newer fields and no older fields.
 
-    If ``values`` has an older field, the combination gets this field's value, and the newer field
-    gets the option that stands for the new combination. For example, ``multiplier`` is changed
-    from ``single`` to ``shared`` if ``packed`` is true. The result has no older fields.
+    A newer field, such as ``multiplier``, has replaced two or three older fields, such as
+    ``packed`` and ``pass_width``. Each option of a newer field stands for one value of each of
+    these older fields (:data:`CHOICES`). For example, the option ``single`` stands for ``packed``
+    false and ``pass_width`` 8, and ``shared`` stands for ``packed`` true and ``pass_width`` 8. If
+    ``values`` has ``multiplier`` ``single`` and ``packed`` true, the result has ``multiplier``
+    ``shared``: the value of ``packed`` replaces the one that ``single`` stands for.
 
-    Raises :class:`InputError` if no option stands for the new combination, and
-    :class:`InputTypeError` if an older field's value has the wrong type.
+    Raises :class:`InputError` if no option of the newer field stands for the older fields' values,
+    and :class:`InputTypeError` if an older field's value has the wrong type.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -80,12 +81,16 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_agreement(changes: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` if an older and a newer field of ``changes`` contradict each other.
+    """Raise :class:`InputError` if ``changes`` has an older field that contradicts a newer field.
 
-    ``changes`` maps short names of configuration fields to values. Each option of a newer field,
-    such as ``multiplier``, stands for a combination of older fields' values (:data:`CHOICES`). An
-    older field contradicts a newer field if the older field's value differs from the value that the
-    newer field's option implies.
+    ``changes`` maps the short names of configuration fields to their new values. A newer field,
+    such as ``multiplier``, has replaced two or three older fields, such as ``packed`` and
+    ``pass_width``. Each option of a newer field stands for one value of each of these older fields
+    (:data:`CHOICES`).
+
+    For example, the option ``single`` of ``multiplier`` stands for ``packed`` false and
+    ``pass_width`` 8. If ``changes`` sets ``multiplier`` to ``single`` and ``packed`` to true, the
+    error is raised.
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

@@ -82,11 +82,12 @@ class FlashChip:
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
-        """Return the chip's timing in cycles of the machine's clock.
+        """Return the chip's timing in cycles of the machine's clock, each time rounded up.
 
-        ``clock`` is the frequency of the machine's clock (Hz). A period of the chip's clock
-        includes the delays of the clock edge to the chip, and of the data bit back to the machine.
-        Raises :class:`InputError` if ``clock`` is not above 0.
+        ``clock`` is the frequency of the machine's clock (Hz). The timing includes half the period
+        of the chip's clock. The period is chosen long enough for a clock edge to reach the chip,
+        and for the chip's data bit to return to the machine. Raises :class:`InputError` if
+        ``clock`` is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")

@@ -43,11 +43,16 @@ class WeightFormat:
     """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the number of rows of bytes that store a matrix with ``k`` rows of weights.
+        """Return the number of byte rows that store ``k`` rows of weights in this format.
 
-        Each row has one byte for each column of the matrix. ``group`` is 0 if the weights have no
-        scales. Otherwise each ``group`` consecutive weights of a column share a scale. Each group
-        then has one row of scales, and new rows for its weights; the last group may be shorter.
+        A byte row has one byte for each column of the weight matrix. Several codes (stored weights)
+        can share a byte, and a code can continue in the next byte row: for example, eight rows of
+        3-bit codes take three byte rows.
+
+        If ``group`` is 0, the weights have no scales. Otherwise each ``group`` consecutive weights
+        of a column share a scale, and only the last group may be shorter. Each group takes one byte
+        row of scales, and then byte rows that have only codes of this group. For example, 64 rows
+        of 4-bit codes in groups of 32 take ``2 * (1 + 16) = 34`` byte rows.
         """
         if not group:
             return self._bytes(k)

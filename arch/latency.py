@@ -195,7 +195,14 @@ def part_width(width: int) -> int:
 
 
 def factor_width(config: MatrixSizes) -> int:
-    """Return the width of a weight, or of a part of a weight, at a multiplier's input (bits)."""
+    """Return the width of the weight operand at a multiplier of the array (bits).
+
+    The operand depends on the configuration's field ``pass_width``:
+
+    - If ``pass_width`` is 8, the operand is a whole weight, minus its zero point.
+    - If ``pass_width`` is less than 8, the operand is ``pass_width`` bits of a weight, and a sign
+      bit.
+    """
     return part_width(config.array.pass_width) if config.passes > 1 else config.element_width
 
 

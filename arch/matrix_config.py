@@ -19,12 +19,16 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of rows at the end of a weight slot that hold the lower four bits of key elements.
+        """Number of last rows of a weight slot for the lower bits of attention keys; 0 if none.
 
-        A weight slot is the array's storage for one tile of weights or attention keys. With a
-        packed KV cache (4-bit keys and values), a slot has the upper four bits of all key elements.
-        Its last ``low_rows`` rows have the lower four bits of the first ``low_rows`` elements of
-        each key. Without a packed KV cache the number is 0.
+        A weight slot is the array's storage for one tile of weights or attention keys. A packed KV
+        cache stores the upper four bits of every key element, from the slot's first row on, one
+        element in each row. The first ``low_rows`` elements of a key keep all eight bits. Their
+        lower four bits are stored in the slot's last ``low_rows`` rows, element 0 in the last row.
+
+        For example, an array has 13 rows, keys have 8 elements, and ``low_rows`` is 5. Rows 0 to 7
+        then store the upper bits of elements 0 to 7. Rows 8 to 12 store the lower bits of elements
+        4 to 0.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -72,10 +76,12 @@ class MatrixSizes(Datapath):
 
     @property
     def vector_passes(self) -> int:
-        """Number of passes through the array that a row of activations needs at most in a product.
+        """Largest number of passes in which the array multiplies a row of activations by a tile.
 
-        An INT16 row needs two passes, so the number is 2 if the array accepts INT16 activations.
-        Otherwise the number is ``passes``: each pass multiplies by some bits of a weight.
+        If the array accepts INT16 activations, the number is 2: one pass for the low bytes of the
+        row, and one pass for the high bytes. Such an array multiplies by all bits of a weight in
+        each pass. In any other array the number is :attr:`passes`: each pass multiplies by
+        ``pass_width`` bits of the 8-bit weights.
         """
         return 2 if self.array.wide else self.passes
 
@@ -113,13 +119,16 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of rows for upper halves of key elements in a slot that also has lower halves.
+        """Number of first rows for upper halves of key elements, in a slot with lower halves.
 
         A weight slot is the array's storage for one tile of weights or attention keys. An 8-bit key
-        element can be divided into two halves of four bits, which are stored in different rows of a
-        slot. If the slot's last rows hold lower halves (:attr:`low_rows`), only the first
-        ``high_rows`` rows can hold upper halves. Otherwise all rows can. The number is a power of
-        two.
+        element can be divided into two halves of four bits, which are stored in different rows. If
+        a slot stores lower halves in its last rows (:attr:`low_rows`), only its first ``high_rows``
+        rows can store upper halves, one in each row. A slot without lower halves can store upper
+        halves in all rows.
+
+        The number is the largest power of two below the number of the array's rows: for example, 8
+        for an array of 13 rows. It is 1 for an array of one row.
         """
         return max(1, next_power_of_two(self.array.rows) // 2)
 

@@ -1,4 +1,8 @@
-"""Piecewise fixed-point polynomials, fitted to a function at run time."""
+"""Polynomials of degree 2 that approximate a function piece by piece, in fixed-point arithmetic.
+
+Python fits the coefficients to the function when a circuit is generated or a model is quantized.
+Circuits and golden models then evaluate the polynomials with integers.
+"""
 
 import math
 from collections.abc import Callable

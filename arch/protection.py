@@ -74,18 +74,26 @@ def code_columns(width: int, level: str) -> list[int]:
 def check_bits(columns: Sequence[int]) -> int:
     """Return the number of check bits of a parity or error-correcting code.
 
-    ``columns`` are the masks of the code's data bits (:func:`code_columns`).
+    ``columns`` is the list that :func:`code_columns` returns. It has one mask for each data bit:
+    bit i of the mask is 1 if check bit i covers the data bit.
     """
     return max(columns).bit_length()
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a list with the pattern of check bits that an error of each data bit causes.
+    """Return a pair of masks of check bits, ``(failing, holding)``, for each data bit of a code.
 
-    ``columns`` are the masks of :func:`code_columns`. A check bit fails if its stored value differs
-    from the value computed from the data. The pattern of a data bit is a pair of masks ``(failing,
-    holding)``. If only this data bit is wrong, the check bits in ``failing`` fail, and those in
-    ``holding`` do not. If several bits are wrong, any number of patterns may match.
+    With its pair, a decoder recognizes that a data bit is wrong: all check bits in ``failing``
+    fail, and no check bit in ``holding`` fails. A check bit fails if its stored value differs from
+    the value computed from the data. The pairs identify a single wrong data bit. If several bits
+    are wrong, any number of pairs may match.
+
+    ``failing`` has the check bits that cover the data bit. Another data bit may be covered by all
+    these check bits and by further ones. For each such other data bit, ``holding`` has at least one
+    of the further check bits.
+
+    ``columns`` is the list that :func:`code_columns` returns: for each data bit, the mask of the
+    check bits that cover it.
     """
     patterns = []
     for column in columns:

@@ -82,7 +82,11 @@ class PsramChip:
 
     @property
     def column_bytes(self) -> int:
-        """Size of the columns at one column address, in all dies together (bytes)."""
+        """Size of the data at one column address (bytes): two bytes for each die.
+
+        A column of a die is a word of 16 bits. All dies get the same address at the same time, so
+        an access to a column address moves one column of each die.
+        """
         return 2 * self.dies
 
     @property

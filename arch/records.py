@@ -76,10 +76,14 @@ class Array:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedCache:
-    """KV cache of 4-bit keys and values: bytes in the array's memory hold elements of two heads."""
+    """KV cache of 4-bit keys and values, two in each byte of a weight slot.
+
+    A weight slot is the array's storage for one tile. The two elements of a byte belong to two
+    attention heads.
+    """
 
     low_rows: int = 0
-    """Last rows of key slots, which hold the other four bits of the first ``low_rows`` elements of
+    """Last rows of key slots, which hold the lower four bits of the first ``low_rows`` elements of
     a key (rows)."""
     exponents: bool = False
     """Rows of values may have an exponent, shared by the two tiles in their bytes."""
@@ -159,7 +163,7 @@ class Softmax:
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:
-    """The vector engine's activation tables."""
+    """Tables for activation functions, such as GELU, in the vector engine: number and kind."""
 
     slots: int = 2
     """Activation tables held in the vector engine (256-entry tables)."""

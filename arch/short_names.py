@@ -131,12 +131,16 @@ def value(config: Fields, short: str) -> Any:
 
 
 def switch(record: str) -> str:
-    """Return the short name of the field that determines whether the machine has an optional unit.
+    """Return the name of the configuration field that adds an optional unit to the machine.
 
-    ``record`` is the name of the unit's record. For some units the record's name, such as
-    ``softmax``, is also the short name of a Boolean field; the result is this name. For any other
-    unit, the result is the short name of the record's first field, such as ``sparse_lanes``. The
-    machine lacks the unit if the field is false, 0 or an empty text.
+    The machine lacks the unit if the value of this field is false, 0 or an empty text. ``record``
+    is the name of the unit's part of the configuration, such as ``softmax`` or ``sparse``. The
+    result is the field's name in ``--set`` (the field's short name). There are two cases:
+
+    - Some units have a Boolean field with the same name. For ``softmax``, the result is
+      ``softmax``.
+    - For any other unit, the result is the first field of the unit. For ``sparse``, the result is
+      ``sparse_lanes``.
     """
     if record in SHORT:
         return SHORT[record]
@@ -145,16 +149,16 @@ def switch(record: str) -> str:
 
 
 def records(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a dictionary from record names to records with the given field values.
+    """Return a configuration's records, made from field values: a dictionary by record name.
 
-    A record is a dataclass with the fields of one unit of the machine. ``values`` is a dictionary
-    from the short name of every field to its value. The result also has an entry ``name``, the
-    configuration's name.
+    A record is a dataclass with the fields of one unit of the machine. ``values`` maps the short
+    name of every field, such as ``sparse_lanes`` for ``sparse.lanes``, to the field's value. The
+    result also has the entry ``name``, the name of the configuration.
 
-    The machine lacks an optional unit if the field that :func:`switch` returns for the unit is
-    false, 0 or an empty text. The result then has None in place of the unit's record.
-    :class:`InputError` is raised if another field of this unit differs from its value in
-    :data:`ABSENT`.
+    If the machine lacks an optional unit, the result has None instead of the unit's record. One
+    field of ``values`` determines this (:func:`switch`). For example, the machine has no sparse
+    unit if ``sparse_lanes`` is 0. All other fields of an absent unit must have the values in
+    :data:`ABSENT`, usually their defaults. Otherwise :class:`InputError` is raised.
     """
     made: dict[str, Any] = {"name": values["name"]}
     for record, kind in RECORDS.items():

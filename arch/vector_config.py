@@ -47,14 +47,18 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words that the instructions SOFTMAX and NORM can use for sums.
+        """Number of parameter words that SOFTMAX and NORM can use for sums; 0 if not limited.
 
-        The vector engine requantizes each sum that it reads from an accumulator. A parameter word
-        has the requantization parameters of all lanes. If the value is above 0, SOFTMAX and NORM
-        can use only the parameter words 0 to ``pre_depth - 1``. The value 0 has two meanings:
+        A parameter word has the requantization parameters of all lanes. If the configuration has
+        the record ``fused``, the instructions SOFTMAX and NORM can read accumulators, and the
+        vector engine first requantizes the sums. The two instructions can then use these parameter
+        words:
 
-        - If the configuration has the record ``fused``, they can use all parameter words.
-        - If it has no record ``fused``, they cannot read accumulators.
+        - If the number is above 0, only the words 0 to ``pre_depth - 1``.
+        - If the number is 0, all of the machine's parameter words.
+
+        Without the record ``fused`` the number is 0, and the two instructions cannot read
+        accumulators.
         """
         return self.fused.words if self.fused else 0
 
