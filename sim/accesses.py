@@ -1,4 +1,8 @@
-"""Checks of the memory cells that an instruction reads and writes."""
+"""Check that an instruction reads and writes only memory cells that it may access.
+
+The cells must exist. Rows in the scratchpad must not cross a bank, and rows in the scratchpad and
+in external memory must be aligned. An instruction must not read an accumulator row twice.
+"""
 
 import numpy as np
 

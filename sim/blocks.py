@@ -51,18 +51,20 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Pack two arrays of 8-bit numbers as 4-bit mantissas into words [n, cols] of weight slots.
+    """Pack two arrays of 8-bit numbers as 4-bit mantissas into words of weight slots, [n, cols].
 
-    A weight slot is on-chip storage for one tile of weights, with ``cols`` words in a row.
-    ``first`` and ``second`` have shape [n, size]; size is at most ``cols``. Row i of ``first`` and
-    row i of ``second`` share one exponent e from 1 to 4, by equation (22) of ``docs/formats.md``. A
-    word is the sum of two integers:
+    A weight slot is on-chip storage for one tile of weights: rows of ``cols`` words. ``first`` and
+    ``second`` have shape [n, size], and size is at most ``cols``. Row i of ``first`` and row i of
+    ``second`` share one exponent e from 1 to 4. A mantissa is a number shifted right by e bits
+    (equation (22) of ``docs/formats.md``). ``above`` is the number of exponent bits that a word can
+    store. ``scale_bits`` is the number of bits that a word reserves for scales of weights; here
+    they are 0. A word is ``byte + bits * 2**(8 + scale_bits)``:
 
-    - A signed byte with a mantissa of ``first`` in its low half and a mantissa of ``second`` in its
-      high half. In columns from size on, the byte is 0.
-    - ``above`` bits of the number e - 1, multiplied by ``2**(8 + scale_bits)``. The number has two
-      bits. The word of column 0 has its lowest ``above`` bits. The word of column 1 has the next
-      bits, if any. All other columns have 0.
+    - ``byte`` is the signed number ``16 * mantissa of second + mantissa of first modulo 16``. In
+      columns from size on, ``byte`` is 0.
+    - ``bits`` is a part of the exponent. If ``above`` is 1, ``bits`` is the lower bit of e - 1 in
+      column 0, and the upper bit in column 1. If ``above`` is 2, ``bits`` is e - 1 in column 0. In
+      all other columns ``bits`` is 0.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -75,10 +77,13 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
     """Return the exponents, from 1 to 4, that :func:`both` has stored in words of weight slots.
 
-    ``words`` has shape [..., cols], and the result has shape [...]: the words of a row share one
-    exponent e. The number e - 1 has two bits, which are stored from the lowest on: the word of
-    column 0 has ``above`` of them, and the word of column 1 has the next ones, if any. In each word
-    they are the bits from bit ``8 + scale_bits`` on.
+    ``words`` has shape [..., cols]. The words of a row share one exponent e, so the result has
+    shape [...]. A word is the sum of a signed byte, a number of ``scale_bits`` bits times ``2**8``,
+    and a number of ``above`` bits times ``2**(8 + scale_bits)``. This last number is a part of the
+    two-bit number e - 1:
+
+    - If ``above`` is 1, column 0 has the lower bit of e - 1, and column 1 the upper bit.
+    - If ``above`` is 2, column 0 has both bits of e - 1.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

@@ -30,16 +30,16 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """Records, for each memory cell, the last steps (instructions) of each engine that accessed it.
+    """History of memory accesses: the last instruction of each engine that read or wrote each cell.
 
-    Steps are numbered per engine from 1. To save space, there is only one record for a unit, which
-    is a group of consecutive cells. ``units`` is a dictionary from the name of a memory to the
-    number of cells in a unit. By default, a unit of external memory is a word, and a unit of any
-    other memory is one cell.
+    An instruction of the run is a step; the steps of each engine are numbered from 1. To save
+    space, a group of consecutive cells, a unit, has one common record. ``units`` maps the name of a
+    memory to the number of cells in a unit. By default, a unit of external memory is a word, and a
+    unit of any other memory is one cell.
 
-    Each row of a :class:`Region` (the cells that a step accesses) must begin at the first cell of a
-    unit. If two rows have cells in the same unit, both then have the unit's first cell. Units of
-    several cells therefore show no hazard that single cells would not show.
+    A step accesses rows of cells (:class:`Region`). The caller must ensure that each row begins at
+    the first cell of a unit. If two steps access the same unit, they then both access its first
+    cell. Records of units therefore find the same hazards as records of single cells.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

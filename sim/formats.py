@@ -12,12 +12,17 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 
 
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
-    """Return codes [k, n] as rows of bytes [stored_rows, n], the layout in external memory.
+    """Return codes [k, n] of a weight matrix as rows of bytes [rows, n] for external memory.
 
-    A code is the index of a weight's value in ``form.values``, the values of the weight format. If
-    ``group`` is not 0, every ``group`` consecutive codes of a column share a scale. ``scales``
-    [groups, n] are from 0 to 255; the scales of a group are a row of bytes before the rows of the
-    group. If ``group`` is 0, ``scales`` is None.
+    A code is the index of a weight's value in ``form.values``. Byte j of each row belongs to column
+    j of the matrix. The codes of a column fill the column's bytes in order, from the highest bit of
+    the first byte on. A code can continue in the next row. A byte of the ternary format holds five
+    codes: equation (11) of ``docs/formats.md``.
+
+    If ``group`` is 0, ``scales`` is None. Otherwise each ``group`` consecutive codes of a column
+    share a scale, and ``scales`` [groups, n] has the scales, from 0 to 255. Each group is stored as
+    one row with its scales, and then rows with its codes. The number of all rows, including those
+    with scales, is ``form.stored_rows(k, group)``.
     """
     k, n = codes.shape
     rows: list[Bytes] = []
@@ -57,9 +62,12 @@ def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
 
 
 def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
-    """Multiply one group's values [k, n] by its columns' scales [n]; return products modulo 2**8.
+    """Return the operands [k, n] that weights with scales stand for: signed 8-bit numbers.
 
-    Equation (12) of ``docs/formats.md`` defines the product and its rounding.
+    ``values`` [k, n] are decoded weights. All k weights of a column share the column's scale in
+    ``scales`` [n]. An operand is ``value * scale``, divided by ``2**form.fraction`` and rounded to
+    nearest, ties up: equation (12) of ``docs/formats.md``. The quantizer chooses scales with which
+    operands fit in eight bits. Larger operands wrap modulo 2**8, as in the circuit.
     """
     half = 1 << form.fraction >> 1
     product = (values * scales + half) >> form.fraction

@@ -122,15 +122,16 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Combine weights and their scales into words of weight slots, [rows of weights, n].
+    """Return words of weight slots [weight rows, n], each with a weight and bits of a scale.
 
-    A weight slot is the array's storage for one tile, which has at most ``rows`` rows of weights.
-    For each slot, ``b`` [..., n] has a row of unsigned 8-bit scales, one for each column, and then
-    the rows of weights. Each row of weights becomes a row of n words.
+    A weight slot is the array's storage for one tile of at most ``rows`` rows of weights. The input
+    ``b`` [..., n] has for each slot one row of scales, then the slot's rows of weights. The scales
+    are from 0 to 255, one for each column. The result has a row of words for each row of weights.
 
-    A word has the weight in its low byte, and above it ``scale_bits`` bits of its column's scale.
-    The word in the slot's first row has the lowest bits of the scale, the word in the next row the
-    next bits, and so on.
+    A word is ``weight + 256 * bits``. In row r of a slot, from 0, ``bits`` are ``scale_bits`` bits
+    of the column's scale, from bit ``r * scale_bits`` on. For example, ``scale_bits`` is 4 and a
+    scale is ``0xC8``. In the scale's column, ``bits`` is 8 in row 0, 12 in row 1, and 0 in later
+    rows.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -186,10 +187,13 @@ def append(
     - If ``transpose`` is false, the rows of b [k, n] are appended: row j of b becomes row ``line +
       j`` of the matrix. n may be at most cols.
 
-    The rest of a new column or row is filled with zeros. With ``transpose``, elements may be stored
-    in two parts: b has their upper bits, and ``lower`` [count, n] has the lower bits of the first
-    ``count`` elements of each column. Column j of ``lower`` is written, in reverse order, to the
-    last ``count`` rows of the slots that store column ``line + j``.
+    The other elements of a new column or row are set to 0.
+
+    ``lower`` [count, n] is for keys whose first ``count`` elements keep eight bits, and requires
+    ``transpose``. b then has the upper four bits of all elements of a column, and ``lower`` the
+    lower four bits of the first ``count`` elements. The elements of ``lower`` are stored from the
+    column's end: element 0 in the last row of the column's last slot, element 1 in the row before,
+    and so on. These rows must be free: ``k + count`` is at most ``ceil(k / rows) * rows``.
     """
     _, rows, cols = slots.shape
     if transpose:

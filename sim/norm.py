@@ -46,15 +46,18 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return (mantissa, right, s): the factors that normalize rows (RMS norm), and these rows.
+    """Return (mantissa, right, s): the rows before an RMS norm, and a factor for each row.
 
-    The rows ``s`` [m, n] are ``sat16(x + r)``, or ``x`` if ``r`` is None. The factor of a row is
-    ``mantissa / 2**right``. The product of row, ``n`` and factor is the normalized row in units of
-    ``2**-16``: equation (23) of ``docs/numerics.md``.
+    ``x`` [m, n] are INT16 rows, and ``r`` [m, n] is an INT16 residual or None. ``s`` [m, n] has the
+    rows before the norm: ``sat16(x + r)``, or ``x`` if ``r`` is None.
 
-    ``mantissa`` [m, 1] has 17 bits. It is 0 if ``n * sum(s**2) + eps`` is 0. ``right`` [m, 1] is
-    from 0 to 31. Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0
-    to ``2**56 - 1``.
+    A row's factor is ``mantissa / 2**right``; ``mantissa`` and ``right`` have shape [m, 1]. The
+    normalized row is ``s * n * mantissa / 2**right`` in units of ``2**-16``: equation (23) of
+    ``docs/numerics.md``. ``mantissa`` has 17 bits. It is 0 if ``n * sum(s**2) + eps`` is 0.
+    ``right`` is from 0 to 31.
+
+    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to ``2**56 -
+    1``.
     """
     s = _summed(x, r, eps)
     n = s.shape[-1]

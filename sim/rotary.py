@@ -19,12 +19,14 @@ NARROW_FRACTION = 8
 def rotate(
     y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Rotate pairs of columns of INT16 y [..., n] by the angles whose cosines and sines are given.
+    """Return INT16 ``y`` [..., n] with each pair of columns rotated by an angle.
 
-    Columns 2j and 2j + 1 are a pair; ``n`` is even. ``pairs`` [..., n] in Q1.15 has the cosine of
-    the pair's angle in column 2j, and its sine in column 2j + 1. If ``wide`` is false, the exact
-    results are divided by 256. All results are then rounded to nearest, ties up, and at last
-    clamped to the range from ``low`` to ``high``.
+    Columns 2j and 2j + 1 of ``y`` are the coordinates of a point; ``n`` is even. ``pairs`` [..., n]
+    in Q1.15 has the cosine of the angle in column 2j, and the sine in column 2j + 1.
+
+    If ``wide`` is true, the results are 16-bit numbers in the unit of ``y``. If ``wide`` is false,
+    the results are 8-bit numbers in a unit 256 times as large. Results are rounded to nearest, ties
+    up, and then clamped to the range from ``low`` to ``high``.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -57,16 +59,19 @@ def _round(
 
 
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
-    """Return the index of each column's cosine or sine in the rotary table, [n].
+    """Return the index of each column's cosine or sine in a row of the rotary table, [n].
 
-    An index is the position of an element in a row of the table, from 0 on. The first ``period``
-    elements of the row are the cosines and sines of one head. They are the same for all heads, so
-    the row repeats them.
+    ``n`` is the number of columns that are rotated. The first ``period`` elements of a table row
+    are the cosines and sines of one head. They repeat in the rest of the row, since they are the
+    same for all heads.
 
-    The vector engine processes at most ``lanes`` columns at once (a beat). Each multiple of
-    ``cols``, the width of a tile, begins a new beat. For a beat that begins at column b, the engine
-    reads consecutive elements of the row, from index ``b mod period`` on. The largest index can
-    therefore exceed ``period``.
+    The vector engine processes up to ``lanes`` consecutive columns at once (a beat). A beat begins
+    after ``lanes`` columns, and at each multiple of ``cols``, the width of a tile. For a beat from
+    column b on, the engine reads consecutive elements of the row, from index ``b mod period`` on.
+
+    For example, ``n`` and ``cols`` are 12, ``lanes`` is 4 and ``period`` is 6. Beats begin at
+    columns 0, 4 and 8, and the indices are 0 to 3, 4 to 7, and 2 to 5. Indices 6 and 7 are in the
+    repeated part of the row.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat

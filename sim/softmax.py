@@ -76,11 +76,15 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Return probabilities in units of ``2**-24``: softmax weights divided by their row's sum.
+    """Return softmax probabilities, [..., n]: exponentials divided by the sum of their row.
 
-    A weight is ``mantissa`` (Q1.16), shifted right by ``shift`` bits. The sum of the row's weights
-    is ``S * 2**-28`` with an integer S; ``inverse * 2**exponent`` must approximate 1 / S. Results
-    are rounded to nearest, ties up.
+    A probability is an integer in units of ``2**-24``, rounded to nearest, ties up. The arguments
+    are integers, too:
+
+    - ``mantissa`` and ``shift`` [..., n]: an exponential is ``mantissa * 2**-(16 + shift)``.
+    - ``inverse`` and ``exponent`` [..., 1]: ``inverse * 2**exponent`` is the approximate reciprocal
+      of the row's sum in units of ``2**-28``. ``inverse`` is 0 if the sum is 0; the probabilities
+      are then 0.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

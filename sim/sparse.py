@@ -44,12 +44,17 @@ class Decoded:
 
 
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
-    """Return the bytes that encode a sparse matrix [k, n] of INT8 for tiles of ``cols`` columns.
+    """Return the bytes that encode a sparse INT8 matrix [k, n] for the sparse unit.
 
-    The elements of all columns, in order, are divided into ``lanes`` ranges of consecutive
-    elements, one for each decoder lane. A range is encoded as a list of entries: each entry encodes
-    a run of zeros and the nonzero value after it, or only zeros of a run too long for one entry.
-    The longest list has as few entries as possible; shorter lists are padded with empty entries.
+    The unit has ``lanes`` lanes, which decode at the same time. The nonzero elements of the matrix,
+    column after column, are divided into one range for each lane. A range is encoded as a list of
+    entries. An entry encodes some zeros and the nonzero element after them, or only zeros if they
+    are too many for one entry. The ranges are chosen so that the longest list is as short as
+    possible. Shorter lists are padded with empty entries.
+
+    A header has the position of each range's first element: its tile, which has ``cols`` columns,
+    its column in the tile, and its row. :mod:`celosia.arch.sparse` defines the bits of header and
+    entries.
 
     Raises :class:`InputError` if the matrix has fewer than 16 rows, or more than 4096 rows or
     ``4096 * cols`` columns.
@@ -136,6 +141,10 @@ def decode(code: NDArray[np.uint8], lanes: int, cols: int, k: int) -> Decoded:
 
 
 def multiply(a: Ints, decoded: Decoded, n: int) -> Ints:
-    """Return the exact product [m, n] of integers ``a`` [m, k] and a decoded matrix [k, n]."""
+    """Return the exact matrix product [m, n] of integers ``a`` [m, k] and a sparse matrix [k, n].
+
+    ``decoded`` has the sparse matrix as lists of its nonzero elements (the result of
+    :func:`decode`).
+    """
     # Exact: no sum of max_k products reaches 2**53.
     return (a.astype(np.float64) @ decoded.matrix(a.shape[1], n)).astype(np.int64)

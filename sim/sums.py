@@ -36,13 +36,14 @@ class Sums:
     def follow(self, step: Step) -> None:
         """Record which accumulator columns an instruction computes, or check those that it reads.
 
-        The configuration must support the instruction ``step``. The instructions MATMUL and SPARSE
-        compute columns and add them to accumulator rows. DRAIN and instructions with the flag
-        ``drain`` read accumulator rows.
+        The check ensures that a program never reads undefined sums. ``step`` is an instruction that
+        the configuration supports:
 
-        If ``step`` reads a row, each MATMUL or SPARSE that has added to this row since the row's
-        last read must have computed all columns that ``step`` reads. Otherwise
-        :class:`ProgramError` is raised.
+        - MATMUL and SPARSE add a product to accumulator rows. A product with ``n`` columns computes
+          no sums for the remaining columns of its last tile. These columns become undefined.
+        - DRAIN, and instructions with the flag ``drain``, read accumulator rows. If ``step`` reads
+          an undefined column, :class:`ProgramError` is raised. The read sets the row to zero, so
+          that all columns of the row are defined again.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)
