@@ -133,15 +133,14 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the Markdown table of one heading: the results of one or several benchmarks.
+    """Return the Markdown table below one heading of the benchmark page.
 
-    ``rows`` is a list of dictionaries that :func:`measure` has returned, one for each benchmark.
-    There are two cases:
+    ``rows`` has a dictionary for each benchmark below the heading, as :func:`measure` returns it.
+    Usually the table has one line for each benchmark: the benchmark's command and its results.
 
-    - If the first dictionary has no key "rows", the table has a line for each benchmark, with its
-      command and its results.
-    - If the first dictionary has the key "rows", the lines of the table are the list with this key.
-      The first benchmark's command is above the table, and other benchmarks are omitted.
+    Some benchmarks have several lines of results instead (:attr:`Case.whole`). The dictionary of
+    such a benchmark has these lines in the entry "rows". The benchmark must be the only one below
+    its heading. The table then has these lines, and the benchmark's command is above the table.
     """
     title = ""
     if "rows" in rows[0]:

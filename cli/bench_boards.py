@@ -108,18 +108,18 @@ def measure(case: Case, folder: Path) -> bool:
 def recount(case: Case, folder: Path) -> None:
     """Simulate the machine of an existing build, and update the cycles in the build's report.
 
-    ``case`` is the build, of a board's machine or of a single unit, and ``folder`` has the build's
-    report. Without a report the function does nothing. The updated values are the cycles per
-    inference and per token. They are not updated if the build is of a single unit, or if the
-    machine does not fit its device.
+    ``case`` is the build, of a board's machine or of a single unit. ``folder`` has the report. The
+    updated values are the cycles per inference and per token, and the rates computed from them. The
+    values are left unchanged in these cases:
 
-    The report's field ``configuration`` is the hash of the machine's configuration, and the field
-    ``design`` is the digest of all inputs of the build. If neither equals its present value, the
-    machine has changed. The function then prints a warning, and does not update the cycles.
+    - The folder has no report of the build.
+    - The build is of a single unit.
+    - The machine does not fit its device.
+    - The machine has changed since the build. The function then prints a warning.
 
-    The report's field ``sources`` names the source files from which the board was built: a commit,
-    or :data:`TODAY` for the present files. If the field is :data:`TODAY`, but ``design`` differs
-    from the present digest, the function writes the commit that added the report into the field.
+    The report's field ``sources`` names the source files of the build: a Git commit, or
+    :data:`TODAY` for the present files. If an input of the build has changed since the build, the
+    function replaces :data:`TODAY` by the commit that added the report.
 
     Raises :class:`RunError` if an output differs from the golden model's output.
     """

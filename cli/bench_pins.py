@@ -197,18 +197,17 @@ def decode_at_pins(
     cycles do not depend on them.
 
     The result is a dictionary from name to measurement, such as ``cycles``, ``weight_bytes``, and
-    ``mismatches`` (the number of wrong tensors). Four measurements compare a number of bytes with a
-    number of cycles: each is the number of bytes, divided by the largest number of bytes that the
-    memory chip can transfer in these cycles.
+    ``mismatches`` (the number of wrong tensors). Four measurements are average transfer rates, as
+    fractions of the memory chip's peak rate (1 is the peak rate):
 
-    - ``reached_share``: the bytes that LOAD instructions read, and the cycles in which the load
-      engine works; None if the configuration has no counters.
-    - ``weights_share``: the bytes of all weights of the model, and all cycles of the token.
-    - ``reading_share``: the cycles in which reads wait for data, no write waits, and the machine
-      accepts every word, and the bytes that an SDR SDRAM transfers in these cycles; None for other
-      chips.
-    - ``moving_share``: the cycles in which reads or writes wait, and the bytes that an SDR SDRAM
-      transfers in these cycles; None for other chips.
+    - ``reached_share``: the rate at which LOAD instructions read, averaged over the cycles in which
+      the load engine works. None if the configuration has no counters.
+    - ``weights_share``: the rate that results if the bytes of all weights of the model are divided
+      by all cycles of the token.
+    - ``reading_share``: the chip's rate in the cycles in which only reads are pending, and the
+      machine accepts every word. None if the chip is no SDR SDRAM.
+    - ``moving_share``: the chip's rate in all cycles with pending reads or writes. None if the chip
+      is no SDR SDRAM.
 
     Raises :class:`InputError` if the model does not fit the board.
     """

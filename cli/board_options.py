@@ -41,18 +41,21 @@ def resolve_board(
 
     Each argument is the value of an option: ``name`` of ``--board``, ``source`` of ``--config`` (a
     preset or a TOML file), ``overrides`` of ``--set``, ``link`` of ``--link``, and ``memory`` of
-    ``--memory``. The configuration is ``source`` or, if this is None, the board's default, changed
-    by ``overrides``. Some fields of the result are chosen for the board:
+    ``--memory``.
 
-    - the width of memory addresses is that of the board's default, if ``source`` is not None and
-      the external memory is a chip on the board instead of block RAM.
-    - ``registered`` (registers between distant units) is that of the board's default, unless the
-      user has set ``registered``.
-    - ``packed`` (one multiplier for two columns) is true if the array's operands are narrow enough
-      for the device's multipliers, unless the user has set ``packed`` or ``multiplier``.
+    If ``source`` is None, the configuration is the board's default, changed by ``overrides``.
+    Otherwise it is the configuration ``source``, changed by ``overrides``, and then adapted to the
+    board in two fields:
 
-    The user sets a field by a TOML file or ``--set``. In a microcoded machine, ``registered`` and
-    ``packed`` are not changed.
+    - ``mem_addr_width``, the width of memory addresses, becomes the default of the board if the
+      external memory is a chip and not block RAM.
+    - ``registered`` (registers between distant units) becomes the default of the board if neither
+      the TOML file nor ``--set`` has this field.
+
+    In both cases, ``packed`` (one multiplier for two columns) becomes true if a hardware multiplier
+    of the device is wide enough for both products. It is not changed if the TOML file or ``--set``
+    has ``packed`` or ``multiplier``. In a microcoded machine, ``registered`` and ``packed`` are not
+    changed.
     """
     board = get_board(name, link)
     if memory == "sdram":
@@ -76,10 +79,11 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs a model from its flash at power-on, and its machine's configuration.
 
-    ``target`` is the board and its machine's configuration. ``kind`` is the flash's read mode, such
-    as ``qspi``. If the configuration is the board's default, the result has the board's default for
-    flash, a smaller machine that leaves room for the flash reader. Any other configuration is
-    unchanged.
+    ``target`` is a board without the flash reader, and its machine's configuration. ``kind`` is the
+    flash's read mode, such as ``qspi``. The flash reader takes some of the FPGA's resources. If the
+    machine has the board's default configuration, the result therefore has another, smaller
+    configuration, which the board list defines for use with the flash. Any other configuration is
+    returned unchanged.
     """
     board, config = target
     reading_board = with_flash(board, kind)

@@ -197,10 +197,14 @@ class Formats:
 def quantize_options(keys: Mapping[str, Key]) -> Adder:
     """Return a decorator that adds ``--quantize KEY=VALUE[,...]`` to a command.
 
-    ``keys`` is a dictionary from a key's name on the command line to its :class:`Key`. The values
-    of keys that are fields of :class:`Formats` are passed to the command's function as one argument
-    ``formats``. The value of every other key is passed as an argument, whose name is the key's
-    ``name``.
+    ``keys`` is a dictionary from the key that the user writes, such as ``kv-whole``, to its
+    :class:`Key`. The command's function gets the values as keyword arguments. The argument
+    ``formats`` is a :class:`Formats` with the values of all keys that are fields of this class.
+    Each other key is a separate argument, named by :attr:`Key.name`. A key that the user omits has
+    its default value.
+
+    For example, ``--quantize weights=int4,kv-whole=2`` passes ``formats`` with the field
+    ``weights`` ``int4``, and the argument ``kv_whole`` with the value 2.
     """
     fields = {each.name for each in dataclasses.fields(Formats)}
 

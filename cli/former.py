@@ -77,21 +77,26 @@ def keys_today(text: str) -> str:
 
 
 def holes(template: str) -> list[str]:
-    """Return the names in braces in ``template``, a part of a command line.
+    """Return the names in braces in a template, in order.
 
-    A template is the present form of an option of an earlier version. A name in braces stands for
-    the value of another earlier option: ``--temperature {temperature}:{top_p}`` has the values of
-    ``--temperature`` and ``--top-p``. Empty braces stand for the value of the option that the
-    template replaces; their name in the result is "".
+    A template describes how an option of an earlier version of ``celosia`` is written in this
+    version. A name in braces stands for the value of the earlier version's option with this name.
+    Empty braces stand for the value of the described option itself. Two examples are:
+
+    - ``--group`` has the template ``--quantize group={}``. The result is ``[""]``.
+    - ``--top-p`` has the template ``--temperature {temperature}:{top_p}``. The result is
+      ``["temperature", "top_p"]``.
     """
     return _HOLE.findall(template)
 
 
 def is_gone(template: str) -> bool:
-    """Return whether a template begins with "gone: ", which means that the option was removed.
+    """Return whether a template says that an option of an earlier version was removed.
 
-    A template is the text that replaces an option, or a key of ``--quantize``, of an earlier
-    version. The text after "gone: " is the reason.
+    A template describes how an option (or a key of ``--quantize``) of an earlier version of
+    ``celosia`` is written in this version. For example, the earlier option ``--group`` has the
+    template ``--quantize group={}``. If the option was removed, the template is "gone: " and the
+    reason.
     """
     return template.startswith("gone: ")
 

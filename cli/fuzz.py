@@ -63,8 +63,8 @@ def fuzz(
     schedule a random model, compiled into several programs that must compute the same integers
     onnx     a random ONNX graph: it must be imported exactly, and then pass the check of `model`
     program  a random or damaged program: if it is valid, circuit must equal golden machine
-    trace    a run is reset, aborted or refused, or its memory fails; the next run must be right
-    line     random bytes to the host link, or random timing and errors at a bus; no data are wrong
+    trace    a run is disturbed by a reset, abort or error; results of the next run must be right
+    line     host link or bus bridge with random data and timing: it must transfer correct data
     files    a command must read or refuse a damaged file (of any format) within a time limit
     """
     for kind in kinds:

@@ -93,12 +93,15 @@ def source_option(default: str) -> Adder:
 
 
 def config_choice(defaults: str) -> Adder:
-    """Return a decorator that adds ``--config`` and ``--set`` to a command with several defaults.
+    """Return a decorator that adds ``--config``, with several default presets, and ``--set``.
 
-    The command's function receives a function ``configured``. ``configured(preset)`` returns the
-    configuration of ``--config`` or, if the user has not given ``--config``, that of the preset
-    ``preset``. In both cases ``--set`` changes the configuration. ``defaults`` is a part of the
-    help of ``--config``: it lists the default preset of each model.
+    The command's function chooses the default preset, for example by the kind of model. The
+    function receives a function ``configured`` as an argument. ``configured(preset)`` returns the
+    configuration that ``--config`` selects or, if the user omits ``--config``, the preset named
+    ``preset``. In both cases ``--set`` changes the configuration.
+
+    ``defaults`` is a text that names the default presets in the help of ``--config``, such as
+    "small; story for a language model".
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -196,9 +199,13 @@ def size_argument(
 ) -> Adder:
     """Return a decorator that adds an argument for sizes such as ``64x64x64`` to a command.
 
-    The command gets the sizes as ``sizes``, the dictionary that :func:`read_size` returns. ``form``
-    and ``smallest`` are passed to :func:`read_size`. ``default`` is the text if the user gives no
-    sizes. If ``default`` is None, the user must give sizes.
+    ``form`` has the names of the sizes in order, such as ``MxKxN``. The command gets the sizes as
+    ``sizes``, a dictionary from name to size, such as ``{"m": 64, "k": 64, "n": 64}``.
+
+    ``default`` is the text of all sizes if the user omits the argument; None if the user must give
+    it. ``smallest`` maps the names of sizes to default values: the user may omit these sizes at the
+    beginning of the text. With ``HEADSxSEQxDIM`` and ``smallest`` ``{"heads": 1}``, the text
+    ``64x32`` stands for ``1x64x32``.
     """
 
     def read(

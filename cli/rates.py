@@ -103,14 +103,16 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return the speed at which a machine on a board continues a text with the model stories260K.
 
-    The weights are random, since cycles do not depend on weights. The result is a dictionary:
+    The weights are random, since cycles do not depend on weights. The machine processes one token,
+    which follows :data:`POSITION` earlier tokens. The result is a dictionary:
 
-    - ``cycles_per_token``, ``tokens_per_second``: for one text, and the token after
-      :data:`POSITION` earlier tokens.
-    - the names in :data:`PAIR_RATES`: cycles and rate if the machine continues two texts at once. A
-      run then processes one token of each text, and half of its cycles count for each token. These
-      entries are missing if the machine cannot continue two texts.
-    - ``text_model``, ``token_position``: the model's name and :data:`POSITION`.
+    - ``cycles_per_token`` and ``tokens_per_second``: the cycles for this token if the machine
+      continues one text, and the number of such tokens per second.
+    - ``cycles_per_token_two_texts`` and ``tokens_per_second_two_texts``: the same values if the
+      machine continues two texts at once. Each run then processes one token of each text, so the
+      cycles per token are half the cycles of a run. These entries are missing if the machine cannot
+      continue two texts.
+    - ``text_model`` and ``token_position``: the model's name and :data:`POSITION`.
 
     The dictionary is empty if the model does not fit the machine. It is also empty if the array has
     no weight slots (on-chip storage of weights) whose weights stay from one run to the next.

@@ -81,7 +81,12 @@ class Surplus:
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return the :class:`Needs` of a design in a device family, estimated without synthesis."""
+    """Return the hardware multipliers and block RAMs that a design needs in a device family.
+
+    The numbers are computed from the Verilog of ``design``, without synthesis. From the result,
+    :func:`surplus` decides which multipliers and memories are made of LUTs. The result therefore
+    has no block RAMs if the family's LUTs cannot replace block RAMs.
+    """
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []
     for name, text in design.texts.items():

@@ -125,9 +125,11 @@ def with_registers(config: Config, device: Device) -> Config:
 def family_needs(verilog: str) -> str:
     """Return a sentence with the numbers of multipliers and block RAMs that a design needs.
 
-    The sentence also names the devices that have at least these numbers, in the form ``ecp5:85k``.
-    The numbers are computed without synthesis. Only devices of families in which LUTs can replace
-    multipliers and block RAMs are considered.
+    ``verilog`` is the design. The sentence names the devices that have at least these numbers, in
+    the form ``ecp5:85k``. It also recommends the option ``--device``, which fits the design to a
+    smaller device: LUTs then replace the multipliers and block RAMs that the device lacks. The
+    sentence therefore names only devices with LUTs that can replace block RAMs. The numbers are
+    computed without synthesis.
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

@@ -170,11 +170,12 @@ def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
     """Return the frequency that place-and-route reached for the machine's clock (MHz).
 
     ``clocks`` maps a clock's name to a dictionary with the target frequency ``constraint`` and the
-    reached frequency ``achieved`` (MHz). The machine's clock is the clock whose target is nearest
-    to the frequency ``mhz``. Targets are rounded, so several clocks count as the machine's: the
-    distance of their targets from ``mhz`` exceeds the smallest distance by at most 0.1 % of
-    ``mhz``. The result is the lowest reached frequency of these clocks, or infinity if ``clocks``
-    is empty.
+    reached frequency ``achieved`` (MHz). ``mhz`` is the frequency of the machine's clock. Targets
+    are rounded, so the machine's clock is found as the clock whose target is nearest to ``mhz``.
+
+    Other clocks can have the same frequency, with targets that are rounded differently. A clock
+    therefore also counts if its target is at most 0.1 % farther from ``mhz``. The result is the
+    lowest reached frequency of all counted clocks, or infinity if ``clocks`` is empty.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

@@ -46,15 +46,17 @@ class Wires(Protocol):
 
 
 class SpiPort:
-    """An SPI link with the methods of :class:`celosia.fpga.serial_port.Port`.
+    """An SPI link with the methods of a serial port (:class:`celosia.fpga.serial_port.Port`).
 
-    ``wires`` sends and receives the bytes. The board answers only after a whole request, so the
-    bytes that arrive while a request is sent are dropped. To read a byte, the port sends a zero
-    byte; the board ignores zero bytes between requests, because no request begins with one.
+    ``wires`` sends and receives the bytes: the board returns one byte for each byte sent. The board
+    answers only after a whole request, so the bytes that arrive while a request is sent are
+    dropped. To read a byte, the port sends a zero byte. Between requests the board ignores zero
+    bytes, because no request begins with one.
 
-    If a request is incomplete, the board drops it and reports an error after some time without
-    input. While the board has no answer, the port waits between zero bytes so that this time can
-    pass. The waits become longer, up to a limit.
+    The board drops an incomplete request, and reports an error, after a certain time without any
+    byte. A zero byte would restart this time. While the board has no answer, the port therefore
+    waits before each zero byte. The waits become longer, up to a limit that exceeds the board's
+    time.
     """
 
     timeout: float | None = None

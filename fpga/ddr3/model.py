@@ -35,11 +35,11 @@ class ModelClock(LiteXModule):
 
 
 class ModelPhy(Module, AutoCSR):
-    """Simulation model of an ECP5's DDR3 PHY and of the DDR3 chip that is connected to it.
+    """Simulation model of an ECP5's DDR3 PHY, together with the DDR3 chip at its pins.
 
     In a simulation, the model replaces the PHY of a board. It has the same control registers, the
-    same settings (such as latencies) and the same interface to the memory controller. It contains
-    the model of LiteDRAM that simulates the chip.
+    same settings (such as latencies) and the same interface to the memory controller. The chip is
+    simulated by LiteDRAM's chip model (``SDRAMPHYModel``), which this model contains.
     """
 
     @classmethod
