@@ -1,4 +1,8 @@
-"""Tokenizers from Hugging Face folders, with the settings of the models' training."""
+"""Tokenizers that are read from Hugging Face folders, for encoders and for language models.
+
+A Sentence Transformers folder also has settings for the encoder's texts, which its tokenizer uses:
+a prompt to put before each text, conversion to lower case, and the largest number of tokens.
+"""
 
 from pathlib import Path
 

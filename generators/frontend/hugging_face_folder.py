@@ -39,12 +39,16 @@ _ROWS = ("words", "positions", "types")
 
 
 def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[str, str]) -> str:
-    """Translate a tensor's name in a Hugging Face file to its name in a model description.
+    """Return a tensor's name in a model description, from the tensor's name in a Hugging Face file.
 
-    The result is empty if a description has no such tensor. ``name`` is the tensor's name in the
-    file. The names of a layer's tensors begin with ``layer`` and the layer's number. ``parts`` and
-    ``outside`` are dictionaries from a module's name in the file to its name in the description:
-    ``parts`` for modules in a layer, ``outside`` for all other modules.
+    The result is empty if a description has no such tensor. For example, the name
+    ``encoder.layer.0.attention.self.query.weight`` becomes ``layers.0.query.weight``.
+
+    - ``name`` is the tensor's name in the file.
+    - ``layer`` is the text in the file before a layer's number, such as ``encoder.layer.``.
+    - ``parts`` is a dictionary for the modules in a layer: from a module's name in the file, such
+      as ``attention.self.query``, to the module's name in a description.
+    - ``outside`` is the same kind of dictionary for all modules that are in no layer.
     """
     module, _, part = name.rpartition(".")
     number, _, inside = module.removeprefix(layer).partition(".")

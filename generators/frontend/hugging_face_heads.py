@@ -192,11 +192,16 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove unused head tensors from a folder's tensors in memory, and return their names.
+    """Remove tensors that the import does not need; return the names of the unused head tensors.
 
-    The importer removes each tensor that it uses. So all head tensors that remain are unused. The
-    function also removes tensors whose names contain a match of the pattern ``computed``: the
-    importer computes them itself. The result does not contain the names of these tensors.
+    ``folder`` is a model folder in memory; its files do not change. Two groups of tensors are
+    removed:
+
+    - Unused tensors of a head (the layers after the encoder's blocks). The importer takes each
+      tensor that it uses out of ``folder``, so all head tensors that are left are unused. The
+      result is the list of their names.
+    - Tensors whose names contain a match of the pattern ``computed``, such as the list 0, 1, 2, ...
+      of position numbers. The importer computes them itself, so the result does not list them.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in {*heads, *filter(computed.search, folder.tensors)}:

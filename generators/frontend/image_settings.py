@@ -39,7 +39,7 @@ _MOMENTS = ("image_mean", "image_std")
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """Steps that make an image a model's input; a step is left out if its field is None."""
+    """Preprocessing from an image to a model's input; a step is omitted if its field is None."""
 
     shape: tuple[int, ...]
     """Channels, height and width of the model's input."""
@@ -67,11 +67,16 @@ class ImageSettings:
 def read_image_settings(
     how: Mapping[str, Any], shape: tuple[int, ...], path: Path
 ) -> ImageSettings:
-    """Return the steps for the settings ``how``, a dictionary by name, read from the file ``path``.
+    """Return the image preprocessing (resize, rescale, normalize) that a settings file describes.
 
-    ``shape`` is the shape of the model's input, (channels, height, width). Raises
-    :class:`InputError` if a setting has a wrong type, is out of its range, or does not fit this
-    shape. The same error is raised if only one of the mean and the standard deviation is known.
+    - ``how`` is a dictionary from the names of the settings, such as ``do_resize``, to their
+      values.
+    - ``shape`` is the shape of the model's input, (channels, height, width).
+    - ``path`` is the file's path for error messages.
+
+    Raises :class:`InputError` if a setting has a wrong type, is out of its range, or does not fit
+    ``shape``. The same error is raised if pixel values are to be normalized, but their mean
+    (``image_mean``) or their standard deviation (``image_std``) is missing.
     """
     channels, height, width = shape
     for name, value in how.items():

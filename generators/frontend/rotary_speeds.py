@@ -20,26 +20,27 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 
 
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
-    """Return the settings of a model's rotary positions: a dictionary from name to value.
+    """Return the settings of a language model's rotary position embedding: a dictionary by name.
 
-    The settings are those of the dictionary ``rope_scaling`` in config.json or, if that is empty,
-    those of ``rope_parameters``. The result always has these settings:
+    The settings are those of the dictionary ``rope_scaling`` in config.json. If ``rope_scaling`` is
+    missing or empty, they are those of the dictionary ``rope_parameters``. Missing settings are
+    filled in as follows:
 
-    - ``rope_type``: the kind of rotary positions;
-    - ``rope_theta``: the rotary base;
-    - ``partial_rotary_factor``: the share of a head's columns that are rotated.
+    - ``rope_type`` (kind of embedding, such as ``yarn``): ``default``, if there is no ``factor``.
+    - ``rope_theta`` (rotary base): the value at the top level of config.json.
+    - ``partial_rotary_factor`` (share of a head's columns that are rotated): the value at the top
+      level of config.json.
 
-    If the dictionary in config.json lacks the base or the share, config.json's top level provides
-    them.
+    If the top level has no such value, the default of the model type is used.
 
     For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has
-    ``original_max_position_embeddings``, the number of positions of the original training. This
-    number is read from config.json's top level, or else from the dictionary. If both lack the
-    number, ``max_position_embeddings`` is used.
+    ``original_max_position_embeddings``, the number of positions in the original training. A value
+    at the top level of config.json replaces the dictionary's value. If there is no value,
+    ``max_position_embeddings`` is used.
 
-    ``partial`` is true if models of this type may rotate only a share of the columns. If
-    ``partial`` is false, the kind ``default`` ignores the share, and the share of other kinds must
-    be 1.
+    If ``partial`` is false, models of this type rotate all columns of a head. For the kind
+    ``default``, the share in the result is then 1, even if the file has another share. For all
+    other kinds, a share other than 1 is an error.
 
     Raises :class:`InputError` if the kind is not supported, or if the share must be 1 but is not.
     """

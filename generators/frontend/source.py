@@ -58,20 +58,22 @@ class Source:
     """The names of the inputs."""
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Return the token numbers of a text, [n], or its token numbers and types, [n, 2].
+        """Return the token numbers of a text, [n], or its token numbers and token types, [n, 2].
 
-        A text with a tab is a pair of texts. The result has types only for a pair, and only if both
-        the tokenizer and the model have token types. A text of more than ``longest`` tokens is
-        truncated. If ``longest`` is 0, the limit is the number of tokens that the model accepts.
+        The text may be a pair of texts with a tab between them; a token's type then shows to which
+        text of the pair the token belongs. The result has token types if the tokenizer returns a
+        type other than 0, and the model has token types. The tokenizer truncates the text to
+        :attr:`longest` tokens. If :attr:`longest` is 0, the tokenizer truncates it to the number of
+        tokens that the model accepts.
 
         Raises :class:`InputError` in these cases:
 
-        - the model has no tokenizer;
-        - the text has more than one tab, or is a pair and the model does not accept pairs;
-        - the tokenizer returns token types, but the imported model has the vector of the first type
-          only (:attr:`types` is None);
-        - the text has more tokens than the model accepts, even after truncation to ``longest``
-          tokens;
+        - The model has no tokenizer.
+        - The text has more than one tab, or it is a pair and the model does not accept pairs.
+        - The tokenizer returns a type other than 0, but the imported model has an embedding only
+          for type 0 (:attr:`types` is None).
+        - The truncated text still has more tokens than the model accepts. This is possible only if
+          :attr:`longest` is larger than the number of tokens that the model accepts.
         - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)

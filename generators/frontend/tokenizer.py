@@ -146,10 +146,12 @@ class TextTokenizer(TokenizerLike):
         return str(self._tokenizer.to_str(pretty=True))
 
     def encode(self, text: str) -> list[int]:
-        """Return a text's tokens, or only the start token ``begin`` if the text has no tokens.
+        """Return the token numbers of a text, or ``[begin]`` (the start token) if it has no tokens.
 
-        Raises :class:`InputError` if the text has no tokens and ``begin`` is None, or if a part of
-        it is not in a vocabulary that has no token for unknown parts.
+        Raises :class:`InputError` in two cases:
+
+        - The text has no tokens, and ``begin`` is None.
+        - The vocabulary has no token for a part of the text, and no token for unknown text.
         """
         tokens = list(_encoded(self._tokenizer, text).ids)
         return some(tokens or ([] if self.begin is None else [self.begin]))
@@ -198,7 +200,7 @@ class NumberTokenizer(TokenizerLike):
         self._vocabulary, self.ends = vocabulary, ends
 
     def encode(self, text: str) -> list[int]:
-        """Return a list of the token numbers in a text.
+        """Return a list of the token numbers that are written in a text, such as ``17 4 0``.
 
         Raises :class:`InputError` if the text has no number, has anything other than numbers, or
         has a number that is not in the vocabulary.
@@ -215,7 +217,10 @@ class NumberTokenizer(TokenizerLike):
         return some([int(word) for word in words])
 
     def decode(self, tokens: list[int]) -> str:
-        """Return the numbers of ``tokens``, those that end a text as well."""
+        """Return the token numbers as a text with a space between two numbers, such as ``17 4 0``.
+
+        The text includes the numbers of tokens that end a text.
+        """
         return " ".join(map(str, tokens))
 
     def piece(self, token: int, before: int) -> bytes:

@@ -124,7 +124,11 @@ def _array(part: Mapping[str, Any]) -> NDArray[np.generic]:
 
 
 def check_floats(name: str, tensor: NDArray[np.generic]) -> None:
-    """Raise :class:`InputError` if a weight's numbers are not floats, so that they lack scales."""
+    """Raise :class:`InputError` if the weight tensor ``name`` has integers instead of floats.
+
+    Integers are quantized weights, which cannot be used without their scales. If a file has the
+    scales, :func:`read_tensors` has already converted the integers to floats.
+    """
     if tensor.dtype.kind != "f":
         raise InputError(
             f"Weight {name!r} is stored as {tensor.dtype}, without scales of its rows in "

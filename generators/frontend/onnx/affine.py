@@ -93,15 +93,17 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return ``view + number``: a view (elements of a tensor in any arrangement) plus a constant.
+    """Return the sum of ``view`` and the constant ``number``, as a view of a new tensor.
 
-    The array ``number`` is broadcast to the shape of the view. The addition is supported in two
-    cases:
+    A view is an array of elements of a tensor [rows, columns], in any order and shape. ``number``
+    is broadcast to the shape of the view, so each element of the view gets a number. The sum is
+    supported in two cases:
 
-    - The view contains all rows of the tensor, and each row has all columns in order.
-    - The tensor is a :class:`Linear`, :class:`Norm`, :class:`Affine` or :class:`Sum`, and the view
-      contains at least one element of each column. The constant is the same for all elements of a
-      column.
+    - All elements from the same tensor column get the same number, and the view has at least one
+      element from each tensor column. The tensor is a :class:`Linear`, :class:`Norm`,
+      :class:`Affine` or :class:`Sum`. The numbers are then added to the tensor as a bias [columns].
+    - The view contains all rows of the tensor, and each row of the view is a complete tensor row
+      with the columns in order. The numbers may differ from row to row, as position embeddings do.
 
     Raises :class:`UnsupportedError` in all other cases.
     """
@@ -136,11 +138,17 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return the constant ``number`` as an array: one number for each column of ``view.tensor``.
+    """Return a constant as an array [columns]: one number for each column of ``view.tensor``.
 
-    The constant is broadcast to the shape of ``view``, an array of elements of the tensor. The
-    result is None if elements from the same column of the tensor have different numbers. It is also
-    None if the view has no element of some column.
+    A view is an array of elements of its tensor [rows, columns], in any order and shape. The
+    constant ``number`` is broadcast to the shape of the view, so each element of the view gets a
+    number. For example, if the view is a transposed tensor with 3 columns, and ``number`` is [[10],
+    [20], [30]], the result is [10, 20, 30].
+
+    The result is None in two cases:
+
+    - Two elements from the same tensor column get different numbers.
+    - The view has no element from one of the tensor columns.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

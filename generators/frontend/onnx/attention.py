@@ -44,12 +44,14 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a :class:`View` of the scores of a pooling by attention, before the softmax.
+    """Return a view of the scores of a pooling by attention: constant queries times computed keys.
 
-    Such a pooling is a weighted sum of tokens. The scores are products of constant queries and
-    computed keys; a later softmax converts a query's scores to the tokens' weights. ``queries`` is
-    the shape of the constant queries, [..., n, head_dim] for n queries. ``keys`` is the view of the
-    keys, [..., head_dim, tokens].
+    Such a pooling computes a weighted sum of tokens; the weights are the softmax of the scores. The
+    result [..., n, tokens] is a view of a new :class:`Shares` tensor, before the softmax. The host
+    computes the pooling, so the tensor records only the shape of the scores. The arguments are:
+
+    - ``queries`` is the shape of the constant queries, [..., n, head_dim], for n queries.
+    - ``keys`` is the view of the keys, [..., head_dim, tokens].
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

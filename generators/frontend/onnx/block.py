@@ -42,11 +42,12 @@ class Block:
 
 
 def alike(blocks: list[Block]) -> list[Block]:
-    """Return the blocks with weights of the same shapes; smaller weights are extended with zeros.
+    """Pad the weights of Transformer blocks with zeros to equal shapes; return the padded blocks.
 
-    The blocks in the result have the same number of heads, the same number of columns in a head,
-    and the same number of hidden columns in the MLP. Raises :class:`UnsupportedError` if the blocks
-    still differ in a shape or setting.
+    In the result, all blocks have the same number of heads, of columns in a head, and of hidden
+    columns in the MLP. The padding does not change the outputs of the blocks. Raises
+    :class:`UnsupportedError` if a weight's shape or a setting, such as the activation function,
+    still differs between blocks.
     """
     heads, head_dim = (max(getattr(block, name) for block in blocks) for name in _SIZES)
     ffn = max(len(block.weights.get("up.weight", ())) for block in blocks)

@@ -1,4 +1,4 @@
-"""Checks that decide whether a graph with a causal mask is a language model."""
+"""Check whether an ONNX graph with causal attention can be imported as a model like GPT-2."""
 
 from celosia.generators.frontend.onnx.match import Encoder
 
@@ -10,7 +10,12 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return a text with a causal graph's differences from GPT-2; empty without differences."""
+    """Return a text that lists how a language model from an ONNX graph differs from GPT-2.
+
+    ``encoder`` has the layers that were found in the graph; in their attention, each token attends
+    to itself and earlier tokens only. The text is a list such as ``no norms, a class token``. It is
+    empty if the model does not differ from GPT-2.
+    """
     tensors = encoder.weights
     wrong = {
         "an embedding that is not a table of token vectors": encoder.embedding != "tokens",

@@ -31,17 +31,19 @@ def explain(
     error: UnsupportedError | None,
     others: Iterable[UnsupportedError] = (),
 ) -> str:
-    """Return a sentence that says why a graph cannot be imported, and suggests remedies.
+    """Return an error text that says why an ONNX graph cannot be imported, with a remedy.
 
-    The arguments are the errors of an import that has failed:
+    The first part of the text names known causes, each with a remedy. Known causes, such as a
+    recurrent layer, are listed in the file ``refused_onnx.toml``. If no known cause is found, the
+    first part is a general remedy. The second part of the text, in parentheses, has the detailed
+    reasons:
 
-    - ``reasons``: a text for each unsupported node.
-    - ``error``: why the graph's output is not the output of an encoder, or None.
-    - ``others``: for earlier values of the graph, why each is not the output of an encoder.
+    - ``reasons``: for each unsupported node, a text with the reason.
+    - ``error``: the reason why the graph's output is not the output of an encoder, or None.
+    - ``others``: the same kind of reasons for earlier values of the graph. At most one of them is
+      used, and only if the other arguments show no known cause.
 
-    The sentence contains ``reasons`` and ``error``. Texts that differ only in the name of the node
-    are given once, with their number. If neither the graph's operators nor these texts show a known
-    cause, the sentence also contains the first error in ``others`` that shows one.
+    Reasons that differ only in the node's name are given once, with the number of other such nodes.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

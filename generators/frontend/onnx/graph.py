@@ -194,10 +194,12 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Change mask inputs to inputs of kind ``other``; return whether any input was changed.
+        """Change mask inputs of the graph to ordinary data inputs; return whether any has changed.
 
-        A mask input gives the number of valid tokens. ``kinds`` are the kinds (:attr:`Place.kind`)
-        of the changed inputs; by default, these are all kinds of mask inputs.
+        The array of a mask input follows from the number of valid tokens. After the change, the
+        input has the kind ``other`` (:attr:`Place.kind`): the caller supplies its array with each
+        sample. Only mask inputs whose kind is in ``kinds`` are changed; by default, all mask inputs
+        are changed.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -345,10 +347,12 @@ class Graph:
         return first[:1] if self.batch > 1 else first
 
     def check(self, subject: str, outputs: Floats, expected: Floats) -> None:
-        """Raise :class:`InputError` if the outputs of an imported model differ from the graph's.
+        """Raise :class:`InputError` if an imported model's outputs differ from the graph's outputs.
 
-        They may differ by :data:`TOLERANCE` times the graph's largest output, or times 1 if that is
-        more. ``subject`` is the name of the outputs in the message.
+        ``outputs`` are the imported model's, and ``expected`` are the graph's. The error is raised
+        if the shapes differ, or if two elements differ by more than ``TOLERANCE * max(1,
+        largest)``. Here ``largest`` is the largest magnitude in ``expected``. ``subject`` is the
+        name of the outputs in the error message.
         """
         alike = outputs.shape == expected.shape
         worst = float(np.abs(outputs - expected).max()) if alike else math.inf

@@ -16,7 +16,11 @@ _CONSTANTS = (2**0.5, 0.5**0.5, (2 / math.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 0.
 
 
 def has_halves(model: Any) -> bool:
-    """Return whether a tensor, an input or a cast of a model is in half precision."""
+    """Return whether any part of an ONNX model is in half precision (float16 or bfloat16).
+
+    The parts are the inputs, the constant tensors, and the types to which nodes such as Cast
+    convert.
+    """
     kinds = {value.type.tensor_type.elem_type for value in model.graph.input}
     kinds |= {tensor.data_type for tensor in tensors_of(model)}
     nodes = every_node(model.graph)

@@ -60,11 +60,18 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return a LayerNorm's scale times the LayerNorm's input, or times the mean of each input row.
+    """Return a view of a LayerNorm's scale times the LayerNorm's input, or times its row means.
 
-    The scale is ``gamma / sqrt(variance + epsilon)``. ``left`` and ``right`` are the factors, in
-    any order; ``node`` is the multiplication. The result is [..., columns]. Raises
-    :class:`UnsupportedError` if the factors are anything else.
+    A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
+    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``.
+    ``node`` multiplies ``left`` and ``right``. One of the two factors must be ``s``. The other
+    factor determines the result [..., columns]:
+
+    - If the other factor is ``x`` [..., columns], the result is ``x * s``.
+    - If the other factor is ``mean`` [..., 1], the result is ``mean * s``.
+
+    A constant multiple of ``x`` or ``mean`` is accepted, too. Raises :class:`UnsupportedError` if
+    the factors are anything else.
     """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
@@ -80,11 +87,15 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return the result of a LayerNorm that a graph computes as a sum or difference of two terms.
+    """Return a view of a LayerNorm's output: the sum or difference of ``left`` and ``right``.
 
-    ``left`` and ``right`` are the terms; ``node`` adds or subtracts them. Raises
-    :class:`UnsupportedError` if they are terms of different norms, or if the result is not a
-    complete norm.
+    A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
+    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``.
+    ``node`` computes the sum or difference. In this example, ``left`` is ``x * s``, and ``right``
+    is ``beta - mean * s``.
+
+    Raises :class:`UnsupportedError` if ``left`` and ``right`` belong to different LayerNorms, or if
+    the result of ``node`` is not ``(x - mean) * s + beta`` with a constant ``beta``.
     """
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
@@ -104,12 +115,14 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return the sum or difference of a term of a LayerNorm and a constant, as another term.
+    """Return a term of a LayerNorm plus or minus a constant, as a view of a new term.
 
-    A graph may compute a LayerNorm as a sum of terms (:class:`Spread`). Each term includes a
-    constant ``beta`` for each column. ``node`` adds the term ``view`` and the constant ``number``,
-    or subtracts one from the other. ``number`` is broadcast to the shape of ``view``. The result
-    has this shape, and its ``beta`` includes ``number``.
+    A graph may compute the LayerNorm of ``x`` as a sum of terms ``(a * x + b * mean + c) * s +
+    beta`` (:class:`Spread`). Here ``mean`` is the mean of each row of ``x``, and ``s`` is the scale
+    ``gamma / sqrt(variance + epsilon)``. ``node`` computes ``view + number``, ``view - number`` or
+    ``number - view``. ``view`` is a term, and the constant ``number`` is broadcast to its shape.
+    For example, if ``view`` is ``mean * s``, then ``number - view`` is the term with b = -1 and
+    ``beta = number``.
 
     Raises :class:`UnsupportedError` if ``number`` differs between rows (tokens), or if ``view``
     does not contain all columns of the term.

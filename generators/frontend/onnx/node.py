@@ -24,7 +24,12 @@ Fold = Callable[[Sequence[Any]], list[Array]]
 
 @dataclass(frozen=True)
 class Node:
-    """An ONNX node with its attributes, and the recognized values of its inputs."""
+    """An ONNX node: its name, operator (``kind``), attributes and input values.
+
+    Each input is a constant array, a :class:`View` (elements of a tensor that the graph computes)
+    or a :class:`Mask` (a value that depends only on which tokens are padding). An optional input
+    that the graph omits is None.
+    """
 
     name: str
     kind: str
@@ -91,11 +96,11 @@ def full_rows(view: View) -> Index:
 
 
 def like(view: View, tensor: Tensor) -> View:
-    """Return rows of ``tensor`` in the order in which ``view`` has rows of another tensor.
+    """Return a view of those rows of ``tensor`` that ``view`` selects from ``view.tensor``.
 
-    For example, if ``view`` [3, n] has elements from rows 2, 0 and 1 of its tensor, the result
-    [3, columns] has rows 2, 0 and 1 of ``tensor``. ``view`` may have only some columns of its
-    tensor; the result has all columns of ``tensor``.
+    The order of the rows is that of ``view``. For example, if ``view`` [3, n] has elements from
+    rows 2, 0 and 1 of ``view.tensor``, the result [3, columns] has rows 2, 0 and 1 of ``tensor``,
+    with all columns. Each row of ``view`` must have elements from a single row of ``view.tensor``.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

@@ -1,8 +1,10 @@
-"""Recognition of each value of a graph, and of the encoder that the graph computes.
+"""Finds the layers that an ONNX graph computes, and the encoder that these layers form.
 
-Some nodes before the first block and after the last block match no layer that the machine computes;
-the host runs these nodes. Several values of the graph may be the output of a recognized encoder.
-The last of these values is chosen, so that the host computes as few nodes as possible.
+Each value of the graph is recognized as a constant, as a mask, or as elements of a layer's output.
+
+Some nodes before the first Transformer block and after the last one match no layer that the machine
+computes; the host computes these nodes. Several values of the graph may be the output of an
+encoder. The last of these values is chosen, so that the host computes as few nodes as possible.
 """
 
 import contextlib

@@ -317,15 +317,19 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return the indices of the tensor rows and columns that the view contains, as two arrays.
+        """Return the row indices and the column indices of the tensor elements in the view.
 
-        The view is read as a matrix. Its last axis is the matrix's columns, and all other axes
-        together are the matrix's rows. The first array has the index of a tensor row for each
-        matrix row. The second array has the index of a tensor column for each matrix column.
+        The result is two arrays. For example, the tensor has 3 columns, and the view has the
+        elements [[7, 6], [1, 0]] of the flattened tensor. The result is then ([2, 0], [1, 0]): rows
+        2 and 0 of the tensor, and of each of these rows the columns 1 and 0. If the view has more
+        than two axes, all axes except the last are treated as one axis of rows.
 
-        Raises :class:`UnsupportedError` if the view has no elements, or if a matrix row contains
-        elements from several tensor rows. The same error is raised unless all matrix rows contain
-        the same tensor columns in the same order.
+        Raises :class:`UnsupportedError` in these cases:
+
+        - The view has no elements.
+        - A row of the view has elements from several tensor rows.
+        - Two rows of the view have different tensor columns, or the same columns in different
+          orders.
         """
         index = np.atleast_1d(self.index)
         if not index.size:
