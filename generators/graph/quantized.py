@@ -41,8 +41,9 @@ class Graph(Generic[D]):
     layers: tuple[tuple[Op, ...], ...]
     after: tuple[Op, ...]
     source: "Graph[D] | None" = None
-    """The encoder that runs once on a source, to which every token attends; its last operations
-    compute the keys and values of each layer's cross-attention."""
+    """For the decoder of an encoder-decoder, the graph of the encoder; otherwise None. The last
+    operations of the encoder compute the keys and values of each decoder layer's cross-attention.
+    """
 
     @property
     def ops(self) -> list[Op]:
@@ -55,7 +56,11 @@ class Graph(Generic[D]):
 
     @property
     def graphs(self) -> "list[Graph[D]]":
-        """The model's graphs in execution order: :attr:`source`, if there is one, and this one."""
+        """List of the model's graphs in execution order: one graph, or two for an encoder-decoder.
+
+        An encoder-decoder has the graph of its encoder (:attr:`source`) and the graph of its
+        decoder (this object).
+        """
         return [self] if self.source is None else [self.source, self]
 
     @property
@@ -173,9 +178,10 @@ class Graph(Generic[D]):
 
     @property
     def whole(self) -> int:
-        """Number of columns of the keys (K) in each head whose elements are stored with 8 bits.
+        """Number of 8-bit columns in each head of attention's keys (K).
 
-        These are the first columns of the head. All other columns have :attr:`kv_bits` bits.
+        These columns are the first columns of the head. The elements of all other key columns have
+        :attr:`kv_bits` bits.
         """
         return self.attentions[0].whole
 

@@ -70,16 +70,20 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 
 
 def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Return weights packed for weight slots, and the scales of the packed weights.
+    """Pack 4-bit weights in pairs for weight slots; return (bytes, bytes with scales or None).
 
-    A weight slot is storage in the array for one tile of weights: ``size`` rows of bytes. A byte
-    has two 4-bit weights of the same column. ``stored`` is the weight matrix [k, n], and the slice
-    ``rows`` selects the rows to pack. The first result is the array of bytes, [rows of bytes, n].
+    A weight slot is storage in the array for ``size`` rows of bytes, so for ``2 * size`` rows of
+    weights. In a slot, row i of the bytes has weight row i in the low bits, and weight row ``i +
+    size`` of the same column in the high bits. ``stored`` is the weight matrix [k, n], and the
+    slice ``rows`` selects the rows to pack.
 
-    If groups of rows in ``stored`` share scales, the second result is a :class:`Stored` matrix with
-    the same bytes, and with a scale for each column of each slot. In this case ``rows`` must begin
-    at the first row of a group, and each group must fill whole slots. If there are no such scales,
-    the second result is None.
+    The first result is the array of bytes, [rows of bytes, n]. The second result depends on the
+    scales of ``stored``:
+
+    - If groups of weight rows share scales, the second result is a :class:`Stored` matrix with the
+      same bytes, and one scale for each column of each slot. The slice ``rows`` must then begin at
+      the first row of a group, and a group must have a multiple of ``2 * size`` rows.
+    - If there are no such scales, the second result is None.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

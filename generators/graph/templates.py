@@ -1,4 +1,9 @@
-"""Detection of layers with equal instructions, and copying of a graph's last layer."""
+"""Comparison of layers by their instructions, and extension of a graph by copies of its last layer.
+
+With these functions, the compiler checks early whether a large model fits a configuration. It
+quantizes only the first layers of the model. If all layers have equal instructions, it appends
+copies of the last quantized layer, and compiles the extended graph.
+"""
 
 import re
 from collections.abc import Sequence

@@ -88,19 +88,20 @@ class Calibration:
 
 
 class Calibrator:
-    """Evaluates a model in floats; collects the ranges of all tensors, and rows of some tensors.
+    """Runs a float model on inputs; records the range of each tensor, and rows of some tensors.
 
-    The model is evaluated on ``count`` inputs of at most ``length`` rows. The attribute ``rows`` (a
-    :class:`Rows`) stores rows of the tensors whose names are in ``wanted``. If ``wanted`` is None,
-    these are all tensors with a row for each token.
+    A range has a lower and an upper end; a row has a tensor's values for one token. The arguments
+    are:
 
-    A range excludes the fraction ``share`` of the tensor's numbers at its upper end, and the same
-    fraction at its lower end. If ``share`` is not 0, the calibrator stores the largest and smallest
-    numbers of each tensor. In this case the caller must set two upper bounds, which determine how
-    many numbers are stored:
-
-    - ``total``: the number of rows of all inputs together;
-    - ``squares``: the sum of ``n**2`` over all inputs, where ``n`` is an input's number of rows.
+    - ``count`` and ``length``: the number of inputs, and the largest number of rows of an input.
+    - ``wanted``: names of the tensors whose rows are stored in the attribute ``rows``. If it is
+      None, the rows of all tensors with a row for each token are stored.
+    - ``share``: the fraction of a tensor's values that are above its range, and also the fraction
+      below its range. If it is 0, the range includes all values.
+    - ``total`` and ``squares``: needed only if ``share`` is not 0. ``total`` is the number of rows
+      of all inputs together. ``squares`` is the sum of ``n**2`` over all inputs, where n is an
+      input's number of rows; an attention head has ``n**2`` scores. Larger numbers are allowed, but
+      need more memory.
     """
 
     def __init__(
@@ -178,24 +179,26 @@ def calibrate(
     wanted: Collection[str] | None = (),
     policy: Policy = RANGES,
 ) -> Calibration:
-    """Evaluate a float model on sample inputs; return the ranges of its tensors, and rows of some.
+    """Run a float model on sample inputs; return each tensor's range, and rows of some tensors.
 
-    The upper end of a range is the percentile ``percentile`` of the tensor's values over all inputs
-    together. The lower end is the percentile ``100 - percentile``. Both ends are computed exactly
-    as by :func:`numpy.percentile`; then the range is extended to include 0. The probabilities of
-    attention also have a range for each head.
+    A range has a lower and an upper end; a row has a tensor's values for one token. The attention
+    probabilities also have a range for each head. The arguments are:
 
-    ``wanted`` has the names of the tensors whose rows are stored. A row has the values of one
-    token. If memory is short, rows of some inputs only are stored. If ``wanted`` is None, rows of
-    all tensors with a row for each token are stored. In this case all inputs must have the same
-    shape, and the result's field ``tokens`` has the inputs for which rows are stored.
+    - ``inputs``: the sample inputs; each is an array [n, features], or token numbers [n].
+    - ``percentile``: the upper end of a range is this percentile of the tensor's values over all
+      inputs, and the lower end is the percentile ``100 - percentile`` (both as in
+      :func:`numpy.percentile`). The range is then extended to include 0.
+    - ``wanted``: the names of the tensors whose rows are stored. If the rows need more than
+      :data:`celosia.generators.quantize.rows.KEPT_BYTES` bytes, only some rows are stored. None
+      stands for all tensors with a row for each token; all inputs must then have the same shape. In
+      this case, the result's field ``tokens`` has the part of ``inputs`` for which rows are stored.
+    - ``progress``: a function that is called with the number of evaluated inputs and the number of
+      all inputs.
+    - ``policy``: the rules for the choice of scales, which become a field of the result.
 
-    ``progress`` is called with the number of evaluated inputs and the number of all inputs.
-    ``policy`` becomes a field of the result.
-
-    Raises :class:`InputError` if there is no input, or an input is not finite or has a shape that
-    the model does not accept. The same error is raised if ``percentile`` is at most 50, or above
-    100.
+    Raises :class:`InputError` if there is no input, or if an input is not finite or has a shape
+    that the model does not accept. The same error is raised if ``percentile`` is at most 50, or
+    above 100.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")

@@ -53,20 +53,22 @@ class KeySteps:
 
 
 class HeadSteps:
-    """Chooses the quantization scales of the columns of attention's queries, keys and values.
+    """Chooses the quantization scales of the columns of queries, keys and values (Q, K and V).
 
-    ``calibration`` has sample values. If ``balance`` is 0 and ``options.deferred`` is false, all
-    columns of values have the same scale. Otherwise each column of values has a separate scale.
-    These options are used:
+    The scales follow from the sample numbers in ``calibration``. ``balance`` is the option of this
+    name, from 0 (all columns of a tensor have the same scale) to 1 (each column fills the integer
+    range). The columns of V have the same scale if ``balance`` is 0 and ``options.deferred`` is
+    false. Otherwise each column of V has a separate scale. These options are used:
 
-    - ``options.whole`` is the number of columns of each key head that are stored in 8 bits, even if
-      the other columns have fewer bits.
-    - ``options.block`` is the number of value columns that share an exponent; 0 if none do.
+    - ``options.whole`` is the number of columns of each head of K that are stored in 8 bits, even
+      if the other columns have fewer bits.
+    - ``options.block`` is the number of columns of V that share an exponent; 0 if V has no
+      exponents.
     - ``options.deferred`` is true if the softmax's division by the sum is applied to the
       attention's result, false if it is applied to the probabilities.
 
-    Raises :class:`InputError` if ``whole`` exceeds the columns of a key head, or if the number of
-    value columns is not a multiple of ``block``.
+    Raises :class:`InputError` if ``options.whole`` is more than the number of columns in a head of
+    K, or if the number of columns of V is not a multiple of ``options.block``.
     """
 
     def __init__(
@@ -192,7 +194,14 @@ def quantize_keys(
     causal: bool = True,
     rotary: bool,
 ) -> KeySteps:
-    """Return the quantization scales and offsets of an attention layer's keys and queries.
+    """Return the quantization scales of an attention layer's queries and keys, and their offsets.
+
+    The result has a scale for each column of each query head [heads, key_dim] and of each key head
+    [kv_heads, key_dim]. In a head, the scale of a query column times the scale of the same key
+    column is the same number for all columns. If ``rotary`` is false, each key column also has an
+    offset, which is subtracted from the keys before rounding. Each query head has an offset that is
+    added to its scores, so that they fit INT16. An offset changes all scores of a query by the same
+    amount, so the softmax does not change.
 
     The arguments are:
 
@@ -206,10 +215,6 @@ def quantize_keys(
     - ``causal``, true if a query attends only to the keys of its token and of earlier tokens, false
       if it attends to all keys of its text.
     - ``rotary``, true if ``keys`` and ``queries`` include a rotary embedding of their positions.
-
-    In each head, the product of the query's and the key's scale is the same for all columns. For
-    keys without a rotary embedding, the result has an offset that is subtracted from the keys. The
-    offset changes all scores of a query by the same amount, so the softmax does not change.
     """
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED

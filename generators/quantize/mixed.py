@@ -87,16 +87,19 @@ def mix(
     bound: float,
     progress: Progress,
 ) -> Mixture:
-    """Return the smallest mixture found whose loss exceeds the loss of INT8 by at most ``bound``.
+    """Search for the weight formats of a model's matrices; return the choice with fewest bytes.
 
-    In a mixture, each weight matrix has one of several formats. The size of a mixture is the number
-    of bytes of its weights. The other arguments are functions:
+    The result (:class:`Mixture`) has the format of each matrix. With these formats, the model's
+    loss exceeds the loss of the INT8 model by at most ``bound``. Among the measured choices with
+    such a loss, the result has the fewest bytes of weights. The other arguments are functions:
 
-    - ``make`` takes a format, and returns the model with all weights in this format.
-    - ``measure`` takes a model, and returns its loss and an error that increases smoothly with the
-      loss. The error is used for models in which only one matrix has a coarse format.
-    - ``look`` takes the INT8 model, and returns a dictionary from tensor name to the tensor on some
-      inputs. These tensors show how much each format changes a matrix's outputs.
+    - ``make`` takes the name of a format, and returns the model with all weights in this format.
+    - ``measure`` takes a model, and returns two numbers: its loss, and an error that increases
+      smoothly with the loss. A loss such as the share of wrong labels may not change if only one
+      matrix has fewer bits. So the search uses the error to compare matrices.
+    - ``look`` takes the INT8 model, and returns the input tensors of all its linear layers on some
+      samples: a dictionary from tensor name to array [rows, columns]. They are multiplied by each
+      matrix in each format, to compute how much the format changes the matrix's outputs.
     - ``progress`` is called with the number of measured models and the number of models to measure.
     """
     models = {name: make(name) for name in (INT8, *CANDIDATES)}

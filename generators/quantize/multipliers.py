@@ -49,8 +49,9 @@ def held_parameters(graph: Graph[D], config: Config) -> Graph[D]:
 def refuse_held(name: str, config: Config) -> None:
     """Raise :class:`InputError` if a configuration only supports decoders with all weights on chip.
 
-    Such a configuration has ``multiplier_width`` or ``bias_width`` other than 32 (bits), or
-    ``pre_depth`` other than 0 (words). ``name`` is the model's name for the message.
+    The caller calls this function for a model (``name``) that is not such a decoder. This model
+    needs a ``multiplier_width`` and a ``bias_width`` of 32 bits, and a ``pre_depth`` of 0 words.
+    With any other value of these fields, the error is raised.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:

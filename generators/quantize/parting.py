@@ -37,7 +37,12 @@ _PARTS = ("source", "up", "query", "key", "value")
 
 @dataclass(frozen=True)
 class Parting:
-    """Errors of a quantized model's output and tensors, compared with its float model."""
+    """Errors of a quantized model, measured against its float model on the same inputs.
+
+    The relative error of a tensor is the root mean square of its errors, divided by the root mean
+    square of its float values. The model's output is also compared by cosine similarity and, for
+    classifiers and language models, by the choice of the largest column in each row.
+    """
 
     inputs: int
     cosine: float
@@ -98,10 +103,20 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return the main results of the comparison as a dictionary, for a report.
+        """Return a quantized model's errors against its float model: a dictionary for a report.
 
-        The keys are names of fields, such as ``inputs`` and ``cosine``. The key ``warning`` has the
-        text of :attr:`warning`, or None if that text is empty.
+        The dictionary has these keys:
+
+        - ``inputs``: number of inputs on which the two models were compared.
+        - ``cosine``: mean cosine similarity of the two models' output rows.
+        - ``square_error``: mean square error of the output.
+        - ``agreement``: share of output rows in which the largest value is in the same column for
+          the two models; None for a model that does not choose between columns.
+        - ``tensor`` and ``error``: the tensor whose relative error increases most over that of its
+          operation's inputs, and this tensor's relative error.
+        - ``score_error`` and ``largest_score_error``: mean and largest error of attention scores,
+          or None (unit: 2**-8 octaves).
+        - ``warning``: the text of :attr:`warning`, or None if this text is empty.
         """
         return {
             "inputs": self.inputs,
@@ -123,17 +138,22 @@ def parting(
     sources: Sequence[Sequence[int]] = (),
     progress: Progress | None = None,
 ) -> Parting:
-    """Return the errors of a quantized model, compared with its float model on ``inputs``.
+    """Compare a quantized model with its float model on ``inputs``; return the errors found.
 
-    ``model`` is the quantized model, and ``weights`` are the weights of the float model. ``inputs``
-    has at least one input. For a decoder, an input is token numbers [n]. For an encoder, an input
-    has the form that the encoder's description requires. For an encoder-decoder, an input is the
-    decoder's tokens, and ``sources`` has the encoder's tokens for each input.
+    The result (:class:`Parting`) has several errors of the output, and the relative error of each
+    tensor. A relative error is the root mean square of the tensor's errors, divided by the root
+    mean square of the tensor's float values. The arguments are:
 
-    Later inputs are not evaluated if the earlier inputs reach three minimums together:
-    :data:`FEWEST` inputs, :data:`ENOUGH_ROWS` output rows, and :data:`ENOUGH_PRODUCTS` products in
-    linear layers. ``progress`` is called with the number of evaluated inputs and the number of all
-    inputs.
+    - ``model``: the quantized model.
+    - ``weights``: the weights of the float model.
+    - ``inputs``: at least one input. For a decoder, an input is token numbers [n]. For an encoder,
+      an input has the form that the encoder's description requires.
+    - ``sources``: for an encoder-decoder, the encoder's token numbers for each input.
+    - ``progress``: a function that is called with the number of evaluated inputs and the number of
+      all inputs.
+
+    The comparison ends early, without the remaining inputs, as soon as it has :data:`FEWEST`
+    inputs, :data:`ENOUGH_ROWS` output rows, and :data:`ENOUGH_PRODUCTS` products in linear layers.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

@@ -31,14 +31,19 @@ class Rows:
         """Parts of the rows by tensor and by the first of several inputs."""
 
     def add(self, tensors: Mapping[str, Floats], first: int = 0, place: int = 0) -> None:
-        """Store rows of several tensors for a batch of successive inputs.
+        """Store rows of several tensors for a batch of successive inputs, within a memory limit.
 
-        ``tensors`` is a dictionary from tensor name to array [inputs, rows, columns]. ``first`` is
-        the index of the batch's first input among all inputs. ``place`` is the index of the
-        arrays' first row among all rows of an input.
+        A row has a tensor's values for one token. If the rows of all inputs exceed the limit, this
+        method stores only the rows of inputs at equal intervals, or only the first rows of each
+        such input.
 
-        The first call must pass all tensors whose rows are to be stored, because their total size
-        determines the number of stored rows.
+        - ``tensors`` is a dictionary from tensor name to array [inputs, rows, columns].
+        - ``first`` is the index of the batch's first input among all inputs of the calibration.
+        - ``place`` is the position in its input of the first row of the arrays. It is not 0 if
+          earlier calls have passed earlier rows of the same inputs.
+
+        The first call must pass all tensors whose rows are to be stored. The size of their rows
+        determines the number of rows within the limit.
         """
         kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
         if not self._places and kept:
@@ -59,10 +64,12 @@ class Rows:
         return not name.endswith((*BY_PAIRS, "output"))
 
     def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the token numbers for which rows are stored, [inputs, rows].
+        """Select from ``tokens`` the tokens for which :meth:`add` has stored tensor rows.
 
-        A row has a tensor's values for one token. ``tokens`` has the token numbers of all inputs,
-        [count, length]. The result omits tokens for which :meth:`add` has not stored rows.
+        ``tokens`` [count, length] has the tokens of all inputs: token numbers, or a vector for each
+        token. The result is [inputs, rows]: it has some or all inputs, and of each input the same
+        number of first tokens. For example, if the first 100 rows of inputs 0 and 2 are stored, the
+        shape of the result is [2, 100].
         """
         return tokens[self._inputs, : self._places]
 

@@ -33,19 +33,23 @@ DAMPING = 0.01
 def choose(
     exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
-    """Convert a layer's weights [n, k] to a format of few bits; return (codes, operands, scales).
+    """Quantize a layer's weights [n, k] to codes of few bits; return (codes, operands, scales).
 
-    A code is a number that selects one of the values of the format ``form``. The codes are a
-    :class:`Stored`. Operands [k, n] are the INT8 integers that the codes select. Scales [n] are
-    those of the outputs: a weight is approximately its operand times its output's scale. ``inputs``
-    are samples [count, k] of the layer's input, in units of the input's scales. With them, the
-    rounding error of a weight is compensated in later weights of the same output. If ``inputs`` is
-    None, each weight is rounded to the nearest value.
+    A weight is represented by these numbers:
 
-    If ``group`` is not 0, the weights of an output are divided into groups of ``group`` successive
-    weights. Each group has an integer scale: an operand is the value of its code times this scale.
-    If ``group`` is 0 and the model was trained for the format, each weight is already a code's
-    value times its output's scale. Such weights do not change.
+    - Code: a number of few bits that is stored. The codes are a :class:`Stored` matrix [k, n].
+    - Value: the integer ``form.values[code]`` of the format ``form``.
+    - Operand: the INT8 integer that inputs are multiplied by; the operands are [k, n]. If ``group``
+      is 0, the operand is the value. Otherwise each ``group`` successive weights of an output share
+      an integer, the group scale. The operand is then the value times the group scale, shifted
+      right by ``form.fraction`` bits and rounded.
+    - Scale: a float for each output; the scales are [n]. The weight is approximately its operand
+      times the scale of its output.
+
+    ``inputs`` are samples [count, k] of the layer's input, divided by the input's scales. If they
+    are given, the rounding error of a weight is compensated in later weights of the same output. If
+    ``inputs`` is None, each weight is rounded to the nearest value. Weights that a format
+    represents exactly, because they were trained for it, do not change if ``group`` is 0.
     """
     weights = np.asarray(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape

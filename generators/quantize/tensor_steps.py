@@ -223,10 +223,12 @@ class Steps:
         return replace(target, scale=step, gains=gamma, width=width)
 
     def kept_steps(self, name: str) -> float:
-        """Return a deferred norm's INT8 output scale, divided by the residual stream's scale.
+        """Return the scale of a deferred norm's INT8 output divided by the residual stream's scale.
 
-        A deferred norm does not normalize its rows; the next product multiplies each row by its
-        normalization factor. ``name`` is the name of the norm's output.
+        A deferred norm converts rows of the residual stream to INT8, and does not normalize them.
+        The next product multiplies each row by its normalization factor. The result is one number
+        for all columns, by which the norm divides the integers of the stream. ``name`` is the name
+        of the norm's output.
         """
         nodes = [node for node in self.graph.all_nodes if isinstance(node, Norm)]
         (source,) = (node.source.name for node in nodes if node.target.name == name)
@@ -295,11 +297,12 @@ class Steps:
         return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return sample rows of the tensor ``value``, in units of its columns' scales.
+        """Return sample rows of a tensor, divided by the scales of the tensor's columns.
 
-        The result is an array [count, columns] of real numbers. It has rows at equal intervals of
-        those that calibration has stored, approximately ``policy.samples`` rows if there are
-        enough. If calibration has stored no rows of the tensor, the result is None.
+        The result is an array [count, columns] of real numbers. It has every k-th row of the tensor
+        ``value`` that calibration has stored. ``count`` is at least ``policy.samples``, and less
+        than twice this number. If calibration has stored fewer rows, the result has all of them; if
+        it has stored no rows, the result is None.
         """
         rows = self.calibration.rows.get(value.name)
         if rows is None:

@@ -76,7 +76,11 @@ class KvCache:
             )
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """Add ``count`` tokens to the text, and return their positions, [count]."""
+        """Reserve the next ``count`` positions of the text, and return these positions, [count].
+
+        The method increases :attr:`length` by ``count``. It stores no keys and values;
+        :meth:`append` does.
+        """
         self.length += count
         return np.arange(self.length - count, self.length)
 
@@ -96,16 +100,18 @@ class KvCache:
         return kept[..., :total, :]
 
     def hold(self, name: str, rows: NDArray[Any]) -> None:
-        """Store the keys or values of a source's n tokens, [..., n, columns], as tensor ``name``.
+        """Store the keys or values of a cross-attention under ``name``.
 
-        A source is the input of an encoder-decoder's encoder.
+        ``rows`` [..., n, columns] has a row for each of the n tokens of the encoder's input (the
+        source).
         """
         self.kept[name] = rows
 
     def held(self, name: str) -> NDArray[Any]:
-        """Return the keys or values of a source's tokens that :meth:`hold` has stored as ``name``.
+        """Return the keys or values of a cross-attention that :meth:`hold` stored under ``name``.
 
-        Raises :class:`InputError` if no source has been encoded.
+        The result [..., n, columns] has a row for each of the n tokens of the encoder's input (the
+        source). Raises :class:`InputError` if the encoder has not processed its input yet.
         """
         if name not in self.kept:
             raise InputError(f"Tensor {name} needs a source, which has not been encoded")

@@ -142,21 +142,28 @@ class Host(Executable):
     ) -> Run:
         """Return the run (entry point and register values) that processes successive tokens.
 
+        To execute the run, the host writes the register values, and starts a program at the entry
+        point.
+
         - ``rows`` is the number of tokens. If it is 0, the run has the longest input or, for a
           language model, one token.
         - ``position`` is the position of the first token; it is 0 if the input is rows of numbers.
         - ``tokens`` has the token numbers. If it is empty, the result omits the registers that
           depend on token numbers; a prediction of cycles does not need them.
         - ``source`` is the number of encoder tokens to which the tokens of an encoder-decoder
-          attend; 0 stands for the longest source.
-        - ``again``: if true and weights stay on the chip, the run uses the weights that an earlier
-          run loaded. Otherwise the run loads all weights that no setup program has loaded.
+          attend; 0 stands for the largest number.
+        - ``again`` is used if the input is rows of numbers. If it is true, and the weights stay on
+          the chip, the run uses the weights that an earlier run loaded. Otherwise the run loads all
+          weights that no setup program (:attr:`setup`) has loaded.
         - ``bits`` (8, 4 or 2) is the number of upper bits that the run reads of nested weights
           (stored as bit planes); for other weights it must be 8.
 
-        If the model processes two texts at once, the result is the first run that :meth:`steps`
-        returns, with both texts at ``position``. Raises :class:`InputError` if a position is beyond
-        the longest text.
+        A model that processes two texts at once is an exception. The run then processes one token
+        of each text: ``tokens`` has one token number for each text, and the two tokens have the
+        same ``position``. The run computes the logits of the first text only.
+
+        Raises :class:`InputError` if the last token's position is not below :attr:`places`, the
+        largest number of tokens of an input or text.
         """
         if not self.reads_tokens:
             entry, rows = entry_at(ENCODE, bits), rows or self.places
@@ -171,16 +178,17 @@ class Host(Executable):
     def steps(
         self, positions: Sequence[int], tokens: Sequence[int] = (), *, bits: int = OPERAND_BITS
     ) -> list[Run]:
-        """Return a list of runs (entry points and register values) for one token of each text.
+        """Return the runs (entry points and register values) that process one token of each text.
 
-        The model processes one text, or two texts at once. The first run processes the token of
-        each text, and computes the logits of the first text. If there are two texts, a second run
-        computes the logits of the second text. For text i, ``positions[i]`` is the token's position
-        and ``tokens[i]`` the token number.
+        The model processes one text, or two texts at once. For text i, ``positions[i]`` is the
+        position of the token, and ``tokens[i]`` is the token number. If there is one text, the
+        result is one run. If there are two texts, the result is two runs. The first run processes
+        the tokens of the two texts, and computes the logits of the first text. The second run
+        computes the logits of the second text.
 
         ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
         (stored as bit planes); for other weights it must be 8. Raises :class:`InputError` if a
-        position is beyond the longest text.
+        position is not below :attr:`places`, the largest number of tokens of a text.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         whole = {
@@ -251,19 +259,31 @@ class Host(Executable):
         return min(self.cache.capacity, self.places) - 1
 
     def longest(self, bits: int) -> list[Run]:
-        """Return the longest runs of the model, to predict the largest number of cycles.
+        """Return the runs of the slowest inference or, for a language model, of the slowest token.
 
-        If the input is rows of numbers, the result is one run with the longest input, which loads
-        all weights. For a language model, the result is the list from :meth:`steps` for one token
-        of each text, at :attr:`last_position`. ``bits`` (8, 4 or 2) is the number of upper bits
-        that the runs read of nested weights (stored as bit planes); for other weights it must be 8.
+        A run is a program's entry point and register values. The runs are used to predict the
+        largest number of cycles:
+
+        - If the input is rows of numbers, the result is one run with the longest input. This run
+          loads all weights.
+        - For a language model, the result is the runs from :meth:`steps` for one token of each
+          text. The tokens are at :attr:`last_position`, where they attend to the largest number of
+          earlier tokens.
+
+        ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
+        (stored as bit planes); for other weights it must be 8.
         """
         if self.reads_tokens:
             return self.steps([self.last_position] * self.batch, bits=bits)
         return [self.run(bits=bits)]
 
     def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted number of cycles of the longest runs, those of :meth:`longest`.
+        """Return the predicted number of cycles of the model's slowest inference or slowest token.
+
+        If the input is rows of numbers, the slowest inference has the longest input, and loads all
+        weights. For a language model, the slowest token is the last one for which the cache has
+        room. If the model processes two texts at once, the result is the sum of the cycles for one
+        token of each text.
 
         ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
         (stored as bit planes); for other weights it must be 8. External memory returns the first

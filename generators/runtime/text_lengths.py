@@ -1,4 +1,7 @@
-"""Checks of the lengths of prompts and sources for a language model."""
+"""Checks that the input of a language model has an acceptable number of tokens.
+
+The input is a prompt or, for an encoder-decoder, a source: the text that the encoder reads.
+"""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -19,16 +22,18 @@ class Lengths(Protocol):
 
     @property
     def source_positions(self) -> int:
-        """Largest number of tokens in a source; 0 for a decoder without an encoder."""
+        """Largest number of tokens that the encoder reads; 0 for a decoder without an encoder."""
 
 
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
-    """Raise :class:`InputError` if a model cannot process ``tokens``.
+    """Raise :class:`InputError` if a language model cannot process the input ``tokens``.
 
-    Every token must be in the model's vocabulary. For an encoder-decoder, ``tokens`` are a source
-    of 1 to ``source_positions`` tokens. For a decoder, ``tokens`` are a prompt, after which the
-    model generates ``steps`` tokens. The prompt and the generated tokens except the last must fit
-    ``places`` positions. ``steps`` and ``places`` are used only for a decoder.
+    Every token must be in the model's vocabulary. The other conditions depend on the model:
+
+    - For an encoder-decoder, ``tokens`` are the encoder's input, of 1 to ``source_positions``
+      tokens.
+    - For a decoder, ``tokens`` are a prompt, after which the model generates ``steps`` tokens. The
+      prompt and the generated tokens except the last must fit ``places`` positions.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:
