@@ -98,8 +98,8 @@ def full_rows(view: View) -> Index:
 def like(view: View, tensor: Tensor) -> View:
     """Return a view of those rows of ``tensor`` that ``view`` selects from ``view.tensor``.
 
-    The order of the rows is that of ``view``. For example, if ``view`` [3, n] has elements from
-    rows 2, 0 and 1 of ``view.tensor``, the result [3, columns] has rows 2, 0 and 1 of ``tensor``,
+    The order of the rows is that of ``view``. For example, ``view`` [3, n] has elements from rows
+    2, 0 and 1 of ``view.tensor``. The result [3, columns] then has rows 2, 0 and 1 of ``tensor``,
     with all columns. Each row of ``view`` must have elements from a single row of ``view.tensor``.
     """
     rows = view.index[..., :1] // view.tensor.columns
