@@ -96,9 +96,11 @@ class Component(wiring.Component):
 
 
 class InDomain(Elaboratable):
-    """The component ``component`` with the clock domain ``domain`` in place of ``sync``.
+    """The component ``component``, clocked by the domain ``domain`` of the surrounding circuit.
 
-    A :class:`Placer` can make the component a separate module.
+    The component is written for the clock domain ``sync``; inside it, ``sync`` is renamed to
+    ``domain``. The component can still become a separate module, if the platform is a
+    :class:`Placer` (a platform that decides which components become separate modules).
     """
 
     def __init__(self, component: wiring.Component, domain: str):

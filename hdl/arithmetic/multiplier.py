@@ -98,18 +98,25 @@ def multiply(
 class PackedMultiplier(Component):
     """Two signed products with a common operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
 
-    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits (by default ``width``). Timing
-    and ``gating`` are those of :class:`Multiplier`.
+    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits (by default ``width``). The
+    products follow the operands by two cycles. ``gating`` has the same meaning as in
+    :class:`Multiplier`.
 
     The multiplier multiplies ``a`` by one wide operand, ``b[1] * 2**(width + b_width) + b[0]``. The
-    low bits of the product are ``p[0]``, the high bits ``p[1]``. If ``p[0]`` is negative, the high
-    bits are too small by 1; an adder after the product register corrects them.
+    low bits of the wide product are ``p[0]``, and the high bits are ``p[1]``. If ``p[0]`` is
+    negative, the high bits are too small by 1; an adder after the product register corrects them.
 
     ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
-    operand has more bits (:func:`overlaps`), ``b[1]`` is shifted by fewer bits, and the two
-    products overlap. The highest bits of ``p[0]`` are then added to the lowest bits of ``p[1]``.
-    Adders compute these lowest bits of ``p[1]`` from ``a`` and ``b[1]``, and a subtractor separates
-    the two products. A further register delays both products by one cycle.
+    operand has more than ``factor_width`` bits (:func:`overlaps`), ``b[1]`` is shifted left by only
+    ``factor_width - b_width`` bits. In the wide product, the highest bits of ``p[0]`` are then
+    added to the lowest bits of ``p[1]``. The circuit separates the two products and delays ``p`` by
+    one further cycle:
+
+    1. Adders compute the lowest bits of ``p[1]`` from ``a`` and ``b[1]``.
+    2. A subtractor subtracts the result of step 1 from the wide product's bits at the same
+       positions. The difference has the highest bits of ``p[0]``.
+    3. A second subtractor subtracts the highest bits of ``p[0]`` from the upper part of the wide
+       product. The difference is ``p[1]``.
 
     Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
     ``factor_width``.

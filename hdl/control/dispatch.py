@@ -181,14 +181,14 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for machines with option ``registered``.
 
-    It differs from the base class in three points:
+    A command arrives as a header word and one word for each operand. The queue differs from the
+    base class in three points:
 
-    - While a word of a command arrives, registers select the operand to which the next word
-      belongs.
-    - If ``depth`` is 2, a command enters the output register only while this register is empty. So
-      it waits until the cycle after the previous command has left.
-    - If a memory stores the commands (``stored``), the receiver must not accept commands in two
-      consecutive cycles.
+    - The operand for a word is selected while the previous word arrives. The base class selects it
+      while the word itself arrives.
+    - If ``depth`` is 2, a command enters the output register at least one cycle after the previous
+      command has left it, not in the same cycle.
+    - If ``depth`` is 3 or more, the receiver must not accept commands in two consecutive cycles.
     """
 
     stages = 1

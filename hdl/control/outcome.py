@@ -12,26 +12,35 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
 
-    If ``control_en`` is 1, the host writes ``control`` to the register CONTROL. The write requests
-    a run if bit START of ``control`` is 1. The run begins once the input ``recovered`` reports that
-    recovery (the reset of the core after a stopped run) has finished; ``start`` is then 1 for one
-    cycle. The run ends when the input ``working`` is 0, which reports that the core has no work
-    left and the counters are complete.
+    In a cycle with ``control_en`` at 1, the host writes ``control`` to the register CONTROL. A run
+    has these states:
 
-    ``faults`` has a bit for each :class:`celosia.arch.registers.Cause`. If a bit is 1, or the host
-    aborts the run, the run stops and ``abort`` is 1. ``outside`` is 1 while the program counter is
-    not in the program memory: a requested run is then cancelled with the fault PROGRAM, and
-    ``start`` remains 0.
+    - Requested: the host has written bit START of CONTROL. If another run is requested or in
+      progress, START is ignored, unless the same write aborts that run.
+    - In progress: the run begins when ``recovered`` is 1, which reports that the core is not in
+      recovery (the reset after a stopped run). ``start`` is then 1 for one cycle.
+    - Ended: a run ends normally when ``working`` is 0, which reports that the core has no work left
+      and the counters are complete.
 
-    ``busy`` is 1 from the request of a run until the run ends or is cancelled, and during recovery.
-    If external memory does not answer, recovery may never finish. The fault SILENCE then cancels a
-    run that waits for recovery, and sets ``busy`` to 0. So ``busy`` falls after every requested
-    run.
+    A run can also end in one of these ways. ``cause`` then has the reason
+    (:class:`celosia.arch.registers.Cause`); after a normal end, ``cause`` is NONE.
 
-    Bit 0 of ``interrupt`` records that a run has ended normally, bit 1 that a fault or an abort has
-    stopped or cancelled a run. A bit remains 1 until the host clears it by the same bit of
-    ``take``. ``enable`` is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt``
-    and the same bit of ``enable`` are 1.
+    - Stopped: a bit of ``faults`` (one per cause) is 1 while the run is in progress, or the host
+      writes bit ABORT or FORGET. ``abort`` is then 1, and recovery begins.
+    - Cancelled by the host: it writes ABORT or FORGET while the run is requested.
+    - Cancelled with cause PROGRAM: the program counter is not in the program memory (``outside`` is
+      1) when the run would begin. ``start`` remains 0.
+    - Cancelled with cause SILENCE: external memory does not answer, so recovery cannot finish.
+
+    ``busy`` is 1 while a run is requested or in progress, and during recovery. After cause SILENCE
+    it is 0 although recovery has not finished. So ``busy`` falls after every requested run.
+    ``forget`` is 1 in a cycle in which the host writes bit FORGET (forget outstanding memory
+    accesses).
+
+    When ``busy`` falls after a run, one bit of ``interrupt`` becomes 1: bit 0 after a normal end,
+    bit 1 after another end. A bit remains 1 until the host clears it by the same bit of ``take``.
+    ``enable`` is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt`` and the same
+    bit of ``enable`` are 1.
     """
 
     def __init__(self) -> None:

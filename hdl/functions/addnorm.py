@@ -35,27 +35,28 @@ def input_layout(lanes: int) -> data.StructLayout:
 
 
 def output_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat of normalized elements, one per lane, with ``last`` and ``mask``.
+    """Return the layout of a beat of normalized elements: ``value``, ``mask`` and ``last``.
 
-    ``value`` has the elements (32 bits, signed); ``last`` and ``mask`` are as in
-    :func:`input_layout`.
+    ``value`` has a 32-bit signed element for each of ``lanes`` lanes. A lane's bit of ``mask`` is 1
+    if the lane has an element. ``last`` is 1 in the last beat of a row.
     """
     values = data.ArrayLayout(signed(32), lanes)
     return data.StructLayout({"value": values, "mask": lanes, "last": 1})
 
 
 def sum_layout(lanes: int) -> data.StructLayout:
-    """Return the layout of a beat of 16-bit sums ``s``, one per lane, with ``last`` and ``mask``.
+    """Return the layout of a beat of the sum of two rows: ``s``, ``mask`` and ``last``.
 
-    A sum adds two elements, one of each row of :func:`input_layout`, which also defines ``last``
-    and ``mask``.
+    ``s`` has a signed 16-bit sum for each of ``lanes`` lanes: an element of the first row plus the
+    element of the second row in the same column. A lane's bit of ``mask`` is 1 if the lane has a
+    sum. ``last`` is 1 in the last beat of the rows.
     """
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
 
 
 def scaled_width(max_row: int) -> int:
-    """Return the width (bits) of a 16-bit element times the number of elements of its row.
+    """Return the width (bits) of the product of a 16-bit element and its row's number of elements.
 
     ``max_row`` is the number of elements of the longest row.
     """
@@ -63,10 +64,11 @@ def scaled_width(max_row: int) -> int:
 
 
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
-    """Return the layout of a beat of products, one per lane, with ``last`` and ``mask``.
+    """Return the layout of a beat of scaled elements: ``scaled``, ``mask`` and ``last``.
 
-    ``scaled`` has the products: each element of a row is multiplied by the number of elements of
-    the row (at most ``max_row``). ``last`` and ``mask`` are as in :func:`input_layout`.
+    ``scaled`` has a product for each of ``lanes`` lanes: a 16-bit element multiplied by the number
+    of elements in its row (at most ``max_row``). A lane's bit of ``mask`` is 1 if the lane has an
+    element. ``last`` is 1 in the last beat of a row.
     """
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})

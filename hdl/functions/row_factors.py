@@ -17,14 +17,19 @@ RIGHT_WIDTH = 5
 
 
 def factor_layout() -> data.StructLayout:
-    """Return the layout of a row's RMS normalization factor, ``mantissa / 2**right``."""
+    """Return the layout of a factor that multiplies a row: ``mantissa / 2**right``.
+
+    For softmax, the factor is the reciprocal of the sum of the row's exponentials. For RMS norm, it
+    is the row's normalization factor in units of ``2**-16`` (:class:`RowFactors`).
+    """
     return data.StructLayout({"mantissa": unsigned(MANTISSA_WIDTH), "right": unsigned(RIGHT_WIDTH)})
 
 
 def numbered_layout(factors: int) -> data.StructLayout:
-    """Return the layout of a row's normalization ``factor`` and of its storage index ``number``.
+    """Return the layout of a row's factor, ``factor``, and the factor's storage index, ``number``.
 
-    ``factors`` is the number of factors that the machine stores.
+    The layout of the field ``factor`` is :func:`factor_layout`. The argument ``factors`` is the
+    number of factors that the machine stores.
     """
     return data.StructLayout({"number": range(factors), "factor": factor_layout()})
 
@@ -32,19 +37,23 @@ def numbered_layout(factors: int) -> data.StructLayout:
 class RowFactors(Component):
     """Add two rows; output the sum row and its RMS normalization factor, reading the input once.
 
-    A beat of the input stream ``i`` has 16-bit elements of both rows, ``x`` and ``r``. If ``add``
-    is 1, the sum is ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. ``n`` is the number of
-    elements of a row. The factor is computed from ``n`` times the sum of squares of ``s``, plus
-    ``eps``.
+    A beat of the input stream ``i`` has 16-bit elements of two rows, ``x`` and ``r``. If ``add`` is
+    1, the sum is ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. ``n`` is the number of
+    elements of a row.
 
-    The output streams ``o_sum`` and ``o`` both have the elements of ``s``; in ``o`` they are 32-bit
-    integers. Each output stream has a beat for each input beat, in input order, with the same
-    ``mask`` and ``last``. A beat leaves both streams in the same cycle, at least one cycle after it
-    entered. Throughput is one beat per cycle.
+    The factor of a row is ``1 / sqrt(n * sum(s**2) + eps)``. The product of ``n``, ``s`` and the
+    factor is ``s`` divided by the root mean square of the row (except for ``eps``). This unit does
+    not multiply: a later matrix product of the row ``s`` is multiplied by the factor.
 
-    ``factor`` outputs a row's factor, ``mantissa / 2**right``, ``latency`` cycles after the row's
-    last beat has left. Factors equal those of ``celosia.sim.norm.row_factors`` bit for bit; only
-    ``right`` may differ if ``mantissa`` is 0.
+    The output streams ``o_sum`` and ``o`` have the same elements ``s``. ``o_sum`` is the residual
+    sum to store, with 16-bit elements. ``o`` is the row to requantize, with 32-bit elements. On
+    each of the two streams, every input beat has an output beat with the same ``mask`` and
+    ``last``. A beat leaves both streams in the same cycle, at least one cycle after it entered.
+    Throughput is one beat per cycle.
+
+    The output ``factor`` has a row's factor in units of ``2**-16``, as ``mantissa / 2**right``. It
+    is valid ``latency`` cycles after the row's last beat has left. Factors equal those of
+    ``celosia.sim.norm.row_factors`` bit for bit; only ``right`` may differ if ``mantissa`` is 0.
     """
 
     i: stream.Interface
@@ -71,10 +80,10 @@ class RowFactors(Component):
         return self._statistics.latency
 
     def circuit(self, m):
-        """Build the adder of the rows ``x`` and ``r``, and the unit that computes ``factor``.
+        """Build the adder of the two input rows, and the circuit that computes row factors.
 
-        A beat of the sum row leaves in a cycle in which both output streams, ``o`` and ``o_sum``,
-        are ready.
+        A beat of the sum row leaves on both output streams, ``o`` and ``o_sum``, in the same cycle,
+        so it waits until both are ready.
         """
         m.submodules.statistics = statistics = self._statistics
         moves = self.o.ready & self.o_sum.ready

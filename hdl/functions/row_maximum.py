@@ -32,10 +32,11 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 
 
 def maximum_layout(factors: int = 0) -> data.StructLayout:
-    """Return the layout of the largest score of a row: the field ``maximum``.
+    """Return the layout of a row's largest softmax score: the signed 16-bit field ``maximum``.
 
-    If ``factors`` is not 0, the layout also has ``number``, the storage index for the reciprocal of
-    the row's sum of exponentials (:func:`score_layout`).
+    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
+    the machine can store. If ``factors`` is not 0, the layout also has ``number``, the index at
+    which the factor of the row will be stored.
     """
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
@@ -75,11 +76,14 @@ class RowMaximum(Component):
     order, each with the maximum of its row. Latency from the last input beat of a row to the first
     output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
 
-    If ``factors`` is not 0, each beat on ``i`` also has ``number``, the storage index for the
-    reciprocal of the row's sum of exponentials. ``o`` then outputs ``number`` together with the
-    maximum. If ``parity`` is true, each beat and each maximum that the unit stores has a parity
-    bit. Bit 1 of the output ``errors`` reports that a word with a wrong parity bit was read; bit 0
-    is always 0.
+    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
+    the machine can store. If ``factors`` is not 0, each beat on ``i`` also has ``number``, the
+    index at which the factor of its row will be stored. ``o`` then outputs ``number`` together with
+    the maximum.
+
+    If ``parity`` is true, each beat and each maximum that the unit stores has a parity bit. Bit 1
+    of the output ``errors`` reports that a word with a wrong parity bit was read; bit 0 is always
+    0.
     """
 
     i: stream.Interface

@@ -66,11 +66,12 @@ class RowQueue(Component):
         )
 
     def circuit(self, m):
-        """Build a queue of beats, a queue of row values, and counters of reserved entries.
+        """Build a queue of beats and a queue of row values, and count the reserved entries of each.
 
-        ``commit`` reserves an entry for its beat in the queue of beats. If the beat is the last of
-        a row, ``commit`` also reserves an entry for the row's value in the queue of row values. A
-        reservation ends when the beat leaves on ``o``.
+        A row value, such as the sum of a row, is computed from all beats of the row. A cycle with
+        ``commit`` at 1 reserves an entry of the queue of beats, for a beat that enters now or
+        later. If the beat is the last of its row, an entry of the queue of row values is reserved
+        too. The entries become free when the beat leaves on ``o``.
         """
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows

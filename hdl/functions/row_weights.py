@@ -25,21 +25,26 @@ ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
-    """Return the layout of a beat of softmax scores, with the largest score of the beat's row.
+    """Return the layout of a beat of softmax scores with the largest score of the beat's row.
 
-    The field ``beat`` has the scores, and ``row`` the largest score. The layout of ``row`` is
-    :func:`celosia.hdl.functions.row_maximum.maximum_layout` with the same ``factors``.
+    The field ``beat`` has the scores of ``lanes`` lanes (:func:`score_layout`). The field ``row``
+    has the largest score of the row, the 16-bit number ``maximum``.
+
+    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
+    the machine can store. If ``factors`` is not 0, ``row`` also has ``number``, the index at which
+    the factor of the row will be stored.
     """
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
 
 class WeightLanes:
-    """A pipeline that computes the exponentials of a row's scores and the reciprocal of their sum.
+    """A pipeline that computes the softmax exponentials of a row and the reciprocal of their sum.
 
-    The exponentials are called weights. The pipeline never stalls. ``weighed`` is the number of
-    cycles from a beat of scores to the beat of their weights. ``inverted`` is the number of cycles
-    from the last beat of a row's scores to the reciprocal of their sum. If ``late`` is true, a
-    further register makes both numbers larger by 1.
+    The exponential of a score is ``2**((score - largest) / 256)``, with the largest score of the
+    row. The pipeline never stalls. ``weighed`` is the number of cycles from a beat of scores to the
+    beat of their exponentials. ``inverted`` is the number of cycles from the last beat of a row's
+    scores to the reciprocal of the sum. If ``late`` is true, a further register makes both numbers
+    larger by 1.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -57,26 +62,25 @@ class WeightLanes:
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
     def place(self, m, i, accepted, weights, mask, row):
-        """Add the pipeline to ``m``: exponentials of scores, a row's sum, and its reciprocal.
+        """Add the pipeline to module ``m``; return fixed-point exponentials and three valid bits.
 
-        ``i`` is a beat of scores with the largest score of its row (:func:`scored_layout`). A beat
-        enters the pipeline in a cycle with ``accepted`` at 1. The last three arguments are signals
-        that the pipeline drives:
+        ``i`` is a beat of scores with the largest score of its row (:func:`scored_layout`). The
+        beat enters the pipeline in a cycle with ``accepted`` at 1. The pipeline drives three
+        signals that the caller passes:
 
-        - ``weights`` has the exponential of each lane's score, ``mantissa * 2**(-16 - shift)``;
-          both numbers are fields of the lane's element. The exponential is 0 if the lane's bit of
-          ``mask`` is 0.
-        - ``mask`` is the field ``mask`` of the beat in ``weights``.
-        - ``row`` has the reciprocal of the row's sum, ``inverse * 2**(-16 - scale)``; both numbers
-          are fields of ``row``.
+        - ``weights`` has the exponential of each lane's score, as a fraction and a shift:
+          ``mantissa * 2**(-16 - shift)``. The exponential is 0 if the lane's bit of ``mask`` is 0.
+        - ``mask`` has the bits of the beat's field ``mask``, in the same cycle as ``weights``.
+        - ``row`` has the reciprocal of the sum of the row's exponentials:
+          ``inverse * 2**(-16 - scale)``.
 
-        Returns a tuple of a list and three bits:
+        The result is the tuple ``(fixed, valid, last, inverted)``:
 
-        - The list has the exponential of each lane, truncated to Q1.28, one cycle after
-          ``weights``.
-        - The first bit is 1 when ``weights`` has a beat.
-        - The second bit is 1 when this beat is the last of a row.
-        - The third bit is 1 when ``row`` has a reciprocal.
+        - ``fixed`` is a list of the exponentials, one per lane, in the format Q1.28, truncated.
+          They are one cycle later than the same exponentials in ``weights``.
+        - ``valid`` is 1 when ``weights`` has a beat.
+        - ``last`` is 1 when the beat in ``weights`` is the last of its row.
+        - ``inverted`` is 1 when ``row`` has a reciprocal.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -119,12 +123,16 @@ class WeightLanes:
 
 
 class RowWeights(Component):
-    """Computes the exponentials (weights) of a row's scores, and the reciprocal of their sum.
+    """Computes the softmax exponentials of a row of scores, and the reciprocal of their sum.
 
-    ``i`` receives scores with the largest score of their row (:func:`scored_layout`). ``o`` outputs
-    each beat of weights together with the reciprocal for its row. A weight is
-    ``mantissa * 2**(-16 - shift)``, with the two fields of a lane in ``beat.weight``. The
-    reciprocal is ``inverse * 2**(-16 - scale)``, with the two fields of ``row``.
+    ``i`` receives beats of scores with the largest score of their row (:func:`scored_layout`). The
+    exponential of a score is ``2**((score - largest) / 256)``. ``o`` outputs each beat of
+    exponentials with the reciprocal of its row's sum:
+
+    - ``beat.weight`` has a ``mantissa`` and a ``shift`` for each lane. The exponential is
+      ``mantissa * 2**(-16 - shift)``, and 0 in lanes whose bit of ``mask`` is 0.
+    - ``row`` has the numbers ``inverse`` and ``scale``. The reciprocal is
+      ``inverse * 2**(-16 - scale)``.
 
     Latency from the last input beat of a row to the first output beat is
     ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
@@ -156,9 +164,9 @@ class RowWeights(Component):
         )
 
     def circuit(self, m):
-        """Build the pipeline of :class:`WeightLanes`, and a queue for its weights.
+        """Build a pipeline that computes softmax exponentials and reciprocals, and an output queue.
 
-        The queue stores the weights of a row until the reciprocal of their sum is known.
+        The queue stores the exponentials of a row until the reciprocal of their sum is known.
         """
         m.submodules.queue = queue = self.queue
         beat = self.i.payload.beat
@@ -179,16 +187,16 @@ class RowWeights(Component):
 
 
 class DeferredWeights(Component):
-    """Turns scores into exponentials (weights), and outputs the reciprocal of each row's sum.
+    """Turns scores into softmax exponentials, and outputs the reciprocal of the sum of each row.
 
-    The unit does not divide the weights by their sum. Instead, a later command multiplies the
+    The unit does not divide the exponentials by their sum. Instead, a later command multiplies the
     attention results of the row by the reciprocal (equation (23) of docs/numerics.md). The
     reciprocal is called the row's factor.
 
     ``i`` receives scores with the largest score of their row (:func:`scored_layout`). ``o`` outputs
-    the weights in units of ``2**-24``, truncated (:func:`probability_layout`). The weight of a
-    row's largest score is 1, which is ``2**24`` units. The port ``factor`` outputs a row's factor,
-    and the index ``number`` at which the machine stores the factor. ``number`` is below
+    the exponentials in units of ``2**-24``, truncated (:func:`probability_layout`). The exponential
+    of a row's largest score is 1, which is ``2**24`` units. The port ``factor`` outputs a row's
+    factor, and the index ``number`` at which the machine stores the factor. ``number`` is below
     ``factors``, and is copied from the row's last beat on ``i``. Latency is ``latency`` cycles from
     an input beat to its output beat, throughput one beat per cycle.
     """
@@ -208,10 +216,11 @@ class DeferredWeights(Component):
         )
 
     def circuit(self, m):
-        """Build the pipeline of :class:`WeightLanes`, and a queue for its weights.
+        """Build a pipeline that computes softmax exponentials and row factors, and an output queue.
 
-        The queue stores weights while ``o`` is not ready. Registers delay the storage index of each
-        row's factor, so that it is output together with the factor.
+        The factor of a row is the reciprocal of the sum of its exponentials. The queue stores
+        exponentials while the stream ``o`` is not ready. Registers delay ``number``, the index at
+        which the machine stores a factor, until the factor leaves on the port ``factor``.
         """
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))
