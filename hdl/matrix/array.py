@@ -69,8 +69,9 @@ def slot_layout(config: MatrixConfig) -> Any:
     """Return the shape of the field ``slot`` of an activation vector or a line of weights.
 
     The field (of :func:`activation_layout` and :func:`weight_layout`) has the number of a weight
-    slot, which is storage in the array for one tile of weights. If the array's columns are far
-    apart on the device (:func:`is_far`), the field has a copy of the number for each column.
+    slot, which is storage in the array for one tile of weights. If the columns of the array need
+    separate registers for a common value (:func:`is_far`), the field has a copy of the number for
+    each column.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -81,11 +82,13 @@ NEAR_COLUMNS = 2
 
 
 def is_far(config: MatrixConfig) -> bool:
-    """Return whether the columns of a configuration's array are far apart on a device.
+    """Return whether the array's columns need separate registers for values that all of them use.
 
-    The result is true for adder trees with the option ``registered`` (more pipeline registers) if
-    each column has a weight memory. A value for all columns then has several registers, each for
-    one or more columns.
+    The array then has copies of such a value, for example of a weight slot's number. Each copy is
+    in a register of one or more columns, which can be placed near these columns on the device. The
+    result is true if the array is an adder tree with the option ``registered`` (more pipeline
+    registers), and the columns store weights in block RAM instead of registers. Block RAMs have
+    fixed places on a device, so the columns of such an array are far apart.
     """
     return (
         config.array.kind == "tree"
@@ -110,29 +113,33 @@ def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
 
 
 def slots_of(payload: Any) -> list[Value]:
-    """Return the weight slot numbers in ``payload``, a vector of activations or a line of weights.
+    """Return a list with the weight slot number of an activation vector or a line of weights.
 
-    The result is a list with a single number, or with one per column if the columns are far apart
-    (:func:`is_far`).
+    ``payload`` is the vector or the line. A weight slot is storage in the array for one tile of
+    weights. The list has one element. If ``payload`` has a copy of the number for each column
+    (:func:`is_far`), the list has the copies, one per column.
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
 def part_member(config: MatrixConfig) -> dict[str, Any]:
-    """Return the optional fields in the layout of an activation vector: name to shape.
+    """Return the optional fields of an activation vector that control how it is multiplied.
 
-    A vector has one activation for each row of the array (:func:`activation_layout`). The result is
-    a dictionary with the fields of this list that the machine uses:
+    The result is a dictionary from name to shape, with only the fields that the configuration
+    needs. A weight slot is storage in the array for one tile of weights, with one byte for each row
+    and column.
 
-    - ``part`` selects a group of bits of each weight. The activations are multiplied by these bits
-      only.
-    - ``scaled`` is 1 if the sums must be multiplied by the scales in the weight slot, which is
-      storage in the array for one tile of weights.
-    - ``lower`` is 1 if the weights are attention keys: the last rows of the slot store lower bits
-      of key elements, and the other rows store the upper bits.
-    - ``block`` is 1 if each byte of the slot has two mantissas, and all mantissas of a row share an
-      exponent.
+    - ``part`` selects a group of bits of each weight. The array multiplies the activations by these
+      bits only.
+    - ``scaled`` is 1 if the receiver of the sums must multiply them by the scales in the weight
+      slot.
+    - ``lower`` is 1 if the slot has attention keys: the upper four bits of all key elements in the
+      first rows, the lower four bits of some elements in the last rows. The array multiplies the
+      products of the first rows by 16, and adds those of the last rows.
+    - ``block`` is 1 if each byte of the slot has two 4-bit mantissas, and each row of the slot has
+      an exponent. The array multiplies an activation by ``2 * mantissa + 1``, and shifts it left by
+      the exponent of its row.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -149,9 +156,9 @@ def weight_layout(config: MatrixConfig) -> data.StructLayout:
     ``column`` is 1, a row if ``column`` is 0. ``slot`` is the number of the slot, and ``index`` the
     number of the line in the tile.
 
-    If columns are far apart on the device (:func:`is_far`), the layout has two more fields.
-    ``strobe`` has one mask per column, with one bit per row: a bit is 1 if the line writes the row.
-    Without a line, all bits are 0. ``far`` has copies of the line, one for each group of
+    If columns need separate registers for a common value (:func:`is_far`), the layout has two more
+    fields. ``strobe`` has one mask per column, with one bit per row: a bit is 1 if the line writes
+    the row. Without a line, all bits are 0. ``far`` has copies of the line, one for each group of
     ``NEAR_COLUMNS`` columns except the first group, which uses the line itself.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)

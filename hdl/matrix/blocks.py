@@ -68,11 +68,12 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: MatrixConfig) -> list[int]:
-    """Return a list: the number of exponent bits that each column of the array stores in each row.
+    """Return a list with the number of exponent bits that each column of the array stores per row.
 
-    A row of weights in the array can share an exponent of ``EXPONENT_BITS`` bits. These bits are
-    divided among the columns: column 0 stores the lowest bits, and column 1 the next bits. If all
-    bits are stored, or if the configuration has no exponents, the number is 0.
+    All weights in a row of the array can share an exponent of ``EXPONENT_BITS`` (2) bits. The first
+    columns store these bits: column 0 the lowest bit, and column 1 the next bit. The other columns
+    store none, so the list is ``[1, 1, 0, 0]`` for four columns. If the array has only one column,
+    the list is ``[2]``. If the configuration has no exponents, all numbers are 0.
     """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0

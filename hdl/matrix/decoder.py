@@ -24,27 +24,27 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
 
     ``format`` is the number of the weight format; format 0 is INT8, which has no codes. ``have`` is
     the number of code bits per column that were read but are not yet decoded. If ``fetch`` is 1,
-    the decoder reads a row of codes (encoded weights). If ``scale`` is 1, it reads a row of scales:
-    one scale per column for a group of weight rows. If ``grouped`` is 1, the weights have such
-    scales.
+    the decoder reads a row of codes (encoded weights). If ``scale`` is 1, the decoder reads a row
+    of scales: one scale per column for a group of weight rows. If ``grouped`` is 1, the weights
+    have such scales.
     """
     members = {"format": range(len(formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     return data.StructLayout(members | present(scale=group > 0, grouped=group > 0))
 
 
 class DecodeSteps(Component):
-    """Generates the control signals with which a decoder decodes the tiles of a weight matrix.
+    """Generates the control signals of a :class:`WeightDecoder`, which decodes stored weights.
 
-    A step is the work of the decoder in one cycle. The tiles in the same columns of the matrix are
-    decoded one after another. ``step`` has the control signals of the current step
-    (:func:`step_layout`). ``reads`` is 1 if the current step reads a row of bytes from memory.
-    ``scales`` is 1 if this row has scales.
+    ``step`` has the control signals of one cycle of the decoder (:func:`step_layout`). The decoder
+    reads a row of bytes from memory only if ``reads`` is 1. The row has scales if ``scales`` is 1,
+    otherwise weights. The input ``format`` is the number of the weight format, 0 for INT8. The
+    input ``grouped`` is 1 if groups of weights have scales.
 
-    The input ``format`` is the number of the weight format, 0 for INT8. The input ``grouped`` is 1
-    if the weights have scales. If the input ``advance`` is 1, the current step ends in this cycle,
-    and the next step follows. ``tile`` must be 1 in the cycle in which the last step of a tile
-    ends. ``restart`` must be 1 in the same cycle if this tile is the last in its columns of the
-    matrix.
+    If the input ``advance`` is 1, the next cycle has the next step, otherwise the same step again.
+    The weight matrix is decoded tile by tile: all tiles in the same columns, from the first rows to
+    the last, then those in the next columns. Two inputs mark the ends, and must be 1 only together
+    with ``advance``. ``tile`` marks the last step of each tile. ``restart`` marks the last step of
+    a tile that is the last in its columns.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):
@@ -105,19 +105,27 @@ class DecodeSteps(Component):
 
 
 class WeightDecoder(Component):
-    """Decodes one row of ``bytes`` per cycle into the line of weights ``o``, one cycle later.
+    """Decodes stored weights into lines of 8-bit weights, one line per cycle.
 
-    Weights are stored as codes below 8 bits (equation (11) of docs/formats.md) or as INT8. ``step``
-    (:func:`step_layout`) has the control signals of the cycle. If ``step.format`` is 0, the bytes
-    are INT8 weights and pass unchanged. In other formats, ``bytes`` is not used if ``step.fetch``
-    is 0: only bits that remain from earlier rows are decoded. Only the first ``cols`` bytes of a
-    row are decoded; further bytes always pass unchanged.
+    ``bytes`` is a row of bytes from memory. ``step`` has the control signals of the same cycle
+    (:func:`step_layout`). ``o`` is the decoded line of weights, one cycle later. Weights are stored
+    as INT8, or as codes below 8 bits in a format by equation (11) of docs/formats.md. The decoder's
+    work depends on ``step``:
 
-    If ``step.scale`` is 1, ``bytes`` are scales, one per column, which the decoder stores. If
-    ``step.grouped`` is 1, the weights have such scales. Weights in formats below 8 bits are then
-    multiplied by the scale of their column, modulo 2**8: equation (12). INT8 weights are not
-    multiplied: if the machine stores scales beside the weights in the array, the output ``scales``
-    has the scale of each column of an INT8 line.
+    - ``step.scale`` is 1: ``bytes`` has one scale per column. The decoder stores the scales, and
+      ``o`` has no line.
+    - ``step.format`` is 0: ``bytes`` has INT8 weights, which are copied to ``o``.
+    - Another format, with ``step.fetch`` at 1: ``bytes`` is the next row of codes. The decoder
+      decodes one weight per column, and stores the bits that remain.
+    - Another format, with ``step.fetch`` at 0: the decoder decodes the stored bits, and ignores
+      ``bytes``.
+
+    If ``step.grouped`` is 1, decoded weights are multiplied by the scale of their column, modulo
+    2**8: equation (12). INT8 weights are not multiplied. Instead, the output ``scales`` has the
+    scale of each column of an INT8 line; this output exists only in machines that store scales with
+    the weights in the array.
+
+    Only the first ``cols`` bytes of a row are decoded; further bytes are always copied.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -39,11 +39,11 @@ def weight_registers(
 class ProcessingElement(Component):
     """Multiplies a passing activation by a stored weight, and adds the sum of the element above.
 
-    The element stores one weight per slot. The activation ``a_i``, and the number ``slot_i`` of the
-    slot with its weight, leave to the right one cycle later. If the activation arrives in cycle t,
-    its product is added to the value of ``sum_i`` in cycle t + 3. The result leaves below as
-    ``sum_o`` in cycle t + 4. If ``sum_i_width`` is 0, the element is in the top row and has no
-    ``sum_i``.
+    A slot is storage for one weight; the element has ``weight_depth`` slots. The activation
+    ``a_i``, and the number ``slot_i`` of the slot with its weight, leave to the right one cycle
+    later. If the activation arrives in cycle t, its product is added to the value of ``sum_i`` in
+    cycle t + 3. The result leaves below as ``sum_o`` in cycle t + 4. If ``sum_i_width`` is 0, the
+    element is in the top row and has no ``sum_i``.
 
     If a row of weights is written, ``column_data`` is the weight for the element's column. In a
     cycle with ``row_strobe_i`` at 1, ``column_data`` is written to slot ``row_slot_i``; this strobe
@@ -60,14 +60,19 @@ class ProcessingElement(Component):
     If ``gating`` is true, zero operands save power: the multiplier's input registers then keep
     their values, and the product is 0. ``live_i`` must be 0 if the activation is zero.
     ``column_live`` must be 0 if ``column_data`` is zero, and ``row_live`` must be 0 if ``row_data``
-    is zero. If ``sleep`` is true, an activation that arrives with ``awake_i`` at 0 is ignored: the
-    registers of ``a_o`` and ``slot_o`` keep their values. ``awake_i`` leaves below one cycle later.
+    is zero.
 
-    Two adjacent elements can share a multiplier. The element with ``side`` ``left`` has no
-    multiplier. It outputs its weight on ``beside`` two cycles after the activation arrived, and
-    receives its product on ``product``. The element with ``side`` ``right`` computes both products.
-    The left element's sums are one cycle later than without sharing. If ``side`` is "", the element
-    shares no multiplier.
+    If ``sleep`` is true, the element sleeps in cycles with ``awake_i`` at 0. An activation that
+    arrives in such a cycle counts as zero: ``a_o``, ``slot_o`` and the multiplier's input registers
+    keep their values, and the product is 0. The sum of the element above passes unchanged.
+    ``awake_i`` leaves below one cycle later.
+
+    Two adjacent elements can share a multiplier, which is in the element with ``side`` ``right``.
+    Both multiply the same activation, which reaches the right element one cycle later. One
+    :class:`PackedMultiplier` computes the two products at the same time. The element with ``side``
+    ``left`` outputs its weight on ``beside`` two cycles after the activation arrived, and receives
+    its product on ``product``. Sums of the left element are therefore one cycle later than without
+    sharing. If ``side`` is "", the element shares no multiplier.
 
     If ``pass_width`` is below 8, an activation is multiplied by only ``pass_width`` bits of its
     weight. ``part_i`` selects the bits of the weight, and moves to the right along with the

@@ -25,43 +25,44 @@ class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
     A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), one
-    tile of B after another. If the tile's weights are loaded and port ``a`` accepts a request in
-    every cycle, a tile takes m cycles. If ``pass_width`` splits weights into groups of bits, each
-    row of A takes one cycle for each group. While one tile is multiplied, the weights of the next
-    tile are loaded, even if the next tile belongs to the next command. The load takes one cycle for
-    each of the tile's L lines (rows, or columns if transposed). Therefore a tile takes
-    ``max(m, L)`` cycles. Weights that an earlier PRELOAD loaded need no time. Port ``b`` must
+    tile of B after another. A tile has L lines: rows of B, or columns if B is transposed. The
+    multiplication of a tile takes m cycles, one for each row of A. If ``pass_width`` splits weights
+    into groups of bits, each row takes one cycle for each group. Meanwhile the weights of the next
+    tile are loaded, in L cycles, even if the next tile belongs to the next command. So each tile
+    takes ``max(m, L)`` cycles. Weights that an earlier PRELOAD loaded need no time. Port ``b`` must
     deliver the lines of a tile without a pause.
 
-    PRELOAD loads tiles into weight slots (storage for one tile each), one line per cycle. If two
-    lines are packed into one line of a slot, they take two or three cycles. Products that use other
-    slots continue meanwhile; each loaded tile delays them by one cycle. The load of a tile waits
-    until no product uses its slot. With the flag ``append``, a PRELOAD can leave the first r lines
-    of a slot unchanged; in a systolic array the load then waits r cycles more.
+    A PRELOAD loads tiles into weight slots (storage in the array for one tile each), one line per
+    cycle. Two lines can be packed into one line of a slot, which takes two cycles for each pair, or
+    three if the pair shares an exponent. Products that use other slots continue meanwhile; each
+    loaded tile delays them by one cycle. The load of a tile waits until no product uses its slot.
+    With the flag ``append``, a PRELOAD can leave the first r lines of a slot unchanged; in a
+    systolic array the load then waits r cycles more.
 
     A product of T tiles takes
-    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles from the
-    first request to the last accumulated sum. ``array.latency`` is the latency from activations to
-    their sums, ``sram_latency`` that of a scratchpad read, and ``acc_settle`` that of an addition
-    to an accumulator. In three cases the number differs:
+    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. They are
+    counted from the first request to the last accumulated sum. ``array.latency`` is the latency
+    from activations to their sums, ``sram_latency`` that of a scratchpad read, and ``acc_settle``
+    that of an addition to an accumulator. In three cases the number differs:
 
     - An adder tree takes L - 1 cycles more.
     - With the option ``registered`` (more pipeline registers), a product takes one cycle more.
-    - If a PRELOAD loaded the weights, 1 replaces L, and the product takes one cycle less.
+    - If a PRELOAD loaded the weights, L counts as 1, and the product takes one cycle less.
 
     The first request follows the acceptance of the command by one cycle, or by two cycles with the
     option ``registered``. ``working`` is 1 from the first request to the last accumulated sum.
 
-    A drain (read of the accumulators by another engine) reads complete sums in two cases: if the
-    program makes it wait for the end of the product, by a dependency token, or if it starts at
-    least ``dispatch_cycles`` cycles after ``status.done``.
+    A drain is a read of the accumulators by another engine. It must start after the sums are
+    complete: either the program makes it wait for the dependency token of the product, or it starts
+    at least ``dispatch_cycles`` cycles after ``status.done``.
 
-    ``status.stall`` is 1 while a scratchpad request waits. ``sends`` is 1 in each cycle in which
-    the scratchpad accepts the request for a row of A. ``sram_latency + 2`` cycles later, ``macs``
-    is the number of products with this row: the number of used array rows times the number of used
-    array columns. One cycle after ``macs``, ``gated`` is the number of zero activations in these
-    rows. ``refused`` is 1 if the next row of A waits because the scratchpad does not accept a
-    request. ``filling`` is 1 while the accepted commands have tiles to load or rows to request.
+    ``status.stall`` is 1 while a scratchpad request waits. ``refused`` is 1 if products wait
+    because the scratchpad does not accept a request for a row of A or for a line of B. ``sends`` is
+    1 in each cycle in which the scratchpad accepts the request for a row of A. ``macs`` is the
+    number of products with this row, ``sram_latency + 2`` cycles after ``sends``: used array rows
+    times used array columns. ``gated`` is the number of zero activations in these array rows, one
+    cycle after ``macs``. ``filling`` is 1 while the accepted commands have tiles to load or rows to
+    request.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -9,15 +9,17 @@ from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 
 
 def pair_members(side: str, beside: Any, product: Any) -> dict[str, Any]:
-    """Return the ports by which a circuit shares multipliers with its left or right neighbour.
+    """Return the ports through which two adjacent columns or array elements share multipliers.
 
-    The circuit is a column of the array, or a processing element. The multipliers are in the right
-    circuit of a pair. The left circuit outputs its weights on ``beside``, and receives the products
-    of these weights on ``product``.
+    The circuit on the right has the multipliers. It receives the weights of the left circuit, and
+    returns the products of these weights. The result is a dictionary from name to port, for the
+    circuit at position ``side``:
 
-    ``side`` is the circuit's position in the pair, ``left`` or ``right``, or "" if it shares no
-    multipliers. The arguments ``beside`` and ``product`` are the shapes of the ports. The result is
-    a dictionary from name to port, empty if ``side`` is "".
+    - For ``left``: an output ``beside`` for weights, and an input ``product``.
+    - For ``right``: an input ``beside`` for the neighbour's weights, and an output ``product``.
+    - For "", if the circuit shares no multipliers: no ports.
+
+    The arguments ``beside`` and ``product`` are the shapes of the ports with the same names.
     """
     if not side:
         return {}

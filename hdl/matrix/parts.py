@@ -11,13 +11,16 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return the layout of the fields that select a part of each weight: a group of ``width`` bits.
+    """Return the layout of the fields that select a group of ``width`` bits of each stored weight.
 
-    ``place`` is the number of the part; part 0 has the lowest bits. ``last`` is 1 for the part with
-    the highest bits, which is signed. If ``paired`` is true, each byte of a weight slot (storage
-    for one tile) can have either one 8-bit weight or two 4-bit weights. There is then a third
-    field, ``alone``: if it is 1, bytes have two weights, and ``place`` is the index (0 or 1) of one
-    of them. The layout has no bits if weights have only one part and ``paired`` is false.
+    - ``place`` is the number of the group; group 0 has the lowest bits of the weight.
+    - ``last`` is 1 for the group with the highest bits, which is a signed number.
+    - ``alone`` exists only if ``paired`` is true: each byte in the array then stores either one
+      8-bit weight or two 4-bit weights. ``alone`` is 1 if the byte stores two, and the array
+      multiplies one of them alone. ``place`` is then the index of that weight: 0 for the low half
+      of the byte, 1 for the high half.
+
+    The layout has no bits if ``width`` is 8 and ``paired`` is false.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -25,12 +28,15 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 
 
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a group of bits of a stored weight, as a signed operand of a multiplier.
+    """Return the bits of a stored byte by which the array multiplies, as a signed number.
 
-    ``weight`` is a byte of a weight slot (storage for one tile). ``part`` (:func:`part_layout`)
-    selects the bits. If ``part.alone`` is 0, the byte is one weight, and the result is a group of
-    ``width`` bits of this weight; if ``width`` is 8, it is the whole weight. If ``part.alone`` is
-    1, the byte has two 4-bit weights, and the result is the weight with index ``part.place``.
+    ``weight`` is the byte, and ``part`` has the fields of :func:`part_layout`. Two cases differ:
+
+    - ``part.alone`` is 0 or absent: the byte is one 8-bit weight. It is divided into groups of
+      ``width`` bits, and the result is the group with the number ``part.place``. If ``width`` is 8,
+      the result is the whole byte.
+    - ``part.alone`` is 1: the byte has two 4-bit weights. The result is the low half of the byte if
+      ``part.place`` is 0, the high half if it is 1.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
@@ -42,11 +48,12 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return a sum of products with one part of each weight, multiplied by the part's place value.
+    """Return the sum ``total`` shifted left by the position of the weight bits in its products.
 
-    ``total`` is the sum. A part is a group of ``width`` bits of a weight, and ``part.place`` is its
-    number (:func:`part_layout`). The sum is shifted left by the number of weight bits below the
-    part. If ``part.alone`` is 1, the part is a whole 4-bit weight, and the sum is not shifted.
+    ``total`` is a sum of products, in which each weight is replaced by a group of ``width`` of its
+    bits. ``part.place`` is the number of the group (:func:`part_layout`), so the shift is
+    ``width * part.place`` bits. If ``part.alone`` is 1, the products have whole 4-bit weights, and
+    the shift is 0.
     """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place

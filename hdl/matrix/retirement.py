@@ -1,4 +1,4 @@
-"""Delays the accumulator addresses of sums in the array, and reports finished commands."""
+"""Delays accumulator addresses until the array outputs their sums; reports finished commands."""
 
 from amaranth.hdl import Cat, Signal
 from amaranth.lib.wiring import In, Out
@@ -14,27 +14,33 @@ IN_FLIGHT_WIDTH = 9
 
 
 class Retirement(Component):
-    """Delays accumulator addresses until the sums leave the array, and reports finished commands.
+    """Delays accumulator addresses until the array outputs their sums; reports finished commands.
 
-    Three arguments are numbers of cycles:
+    ``i_addr`` is the accumulator address for the sums of a vector of activations that enters the
+    array. ``acc_addr`` is the same address ``latency`` cycles later, when the array outputs the
+    sums.
 
-    - ``latency``: from a vector of activations to its sums at the array's output;
-    - ``settle``: from these sums to a read of the accumulators that includes them;
-    - ``dispatch``: from ``status.done`` to the first such read by a command that waits for it.
+    ``last`` must be 1 with the last vector of a command, and ``push`` must then be the mask of the
+    engines that receive a dependency token. ``status.done`` reports the end of the command, so
+    early that no time is lost: ``latency + settle - dispatch`` cycles after ``last``. The three
+    arguments are numbers of cycles:
 
-    ``acc_addr`` is the address ``i_addr`` delayed by ``latency`` cycles. ``last`` must be 1 with
-    the last vector of a command, and ``push`` must then be the mask of the engines that receive a
-    dependency token. ``status.done`` is 1 ``latency + settle - dispatch`` cycles after ``last``, so
-    a read that starts ``dispatch`` cycles after ``status.done`` includes all sums.
+    - ``latency``: from a vector of activations to its sums at the array's output.
+    - ``settle``: from these sums to the first read of the accumulators that includes them.
+    - ``dispatch``: from ``status.done`` to the first read by a command of another engine that waits
+      for the token.
 
-    The other inputs report the state of the matrix engine. ``offered`` is 1 while a command waits
-    in the queue. ``taken`` is 1 in the cycle in which the engine accepts a command. ``waiting`` is
-    1 while the scratchpad delays a request, and drives ``status.stall``. ``named`` is 1 while the
-    engine loads a tile of weights, or has a loaded tile whose product it has not yet queued.
+    Further inputs report the state of the matrix engine:
 
-    ``status.busy`` is 1 while a command waits in the queue or is not done. ``working`` is 0 while
-    commands only wait in the queue: it is 1 from a command's first tile until the last sum of all
-    accepted commands is accumulated.
+    - ``offered`` is 1 while a command waits in the queue before the engine.
+    - ``taken`` is 1 in the cycle in which the engine accepts a command.
+    - ``waiting`` is 1 while the scratchpad delays a request; it drives ``status.stall``.
+    - ``named`` is 1 while the engine has a tile of weights to load, or a tile whose product is not
+      queued yet.
+
+    Two outputs report activity. ``status.busy`` is 1 while a command waits in the queue or is in
+    progress. ``working`` is 1 from the first tile of an accepted command until the last sum of all
+    accepted commands is accumulated. So ``working`` is 0 if commands only wait in the queue.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

@@ -15,23 +15,25 @@ REGISTERED_AHEAD = 2
 class SlotGuard(Component):
     """Delays the load of a weight slot (storage for one tile) until its old weights are not needed.
 
-    ``free`` is 1 if the load of a tile into slot ``slot`` may begin in this cycle. ``line`` is the
-    index of the tile's first loaded line (row or column). ``written`` is 1 in a cycle in which line
-    ``index`` of any slot is requested.
+    A load overwrites the weights of a slot. ``free`` is 1 if the load of a tile may begin in this
+    cycle. ``slot`` is the tile's slot, and ``line`` the index of the first line (row or column) to
+    load.
 
-    ``hold`` is 1 in the cycle in which a product with the tile in slot ``slot`` is started.
-    ``freed`` is 1 in the cycle in which the oldest product in progress requests its last
-    activations; this may be the cycle of ``hold``. While a product is in progress, ``free`` is 0
-    for its slot. ``late`` is the number of register stages between ``hold`` and the requests of
+    A load must wait while a product with the old weights is in progress. ``hold`` is 1 in the cycle
+    in which a product with the tile in slot ``slot`` is started. ``freed`` is 1 in the cycle in
+    which the oldest product in progress requests its last activations; this may be the cycle of
+    ``hold``. ``late`` is the number of register stages between ``hold`` and the requests of
     activations. At most ``2 + 2 * late`` products may be in progress.
 
-    In a systolic array, ``free`` is also 0 in two cases, with r as the value of ``line``:
+    In a systolic array (``systolic``), two further conflicts delay a load by some cycles:
 
-    - The last product that used the slot was freed at most r cycles before. Row (or column) r of
-      the array uses its activations r cycles after row (or column) 0.
-    - The last requested line, with index i, was requested at most ``r - i`` cycles before.
-      Otherwise a row of weights, which enters at the left, and a column, which enters at the top,
-      can reach an element in the same cycle.
+    - Activations reach row r of the array r cycles after row 0, so old weights in row r are needed
+      for r more cycles. The same applies to columns if the tile is loaded by columns. The load
+      waits until the last product with the slot was freed more than ``line`` cycles before.
+    - A row of weights enters the array at the left, and a column at the top. If a new tile followed
+      too early, a row and a column could reach the same element in the same cycle. ``written`` is 1
+      in a cycle in which line ``index`` of any slot is requested. The load waits until the last
+      request was more than ``line - index`` cycles before.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -55,7 +57,8 @@ class SlotGuard(Component):
         """Do nothing, because this class has no inputs that describe the next tile.
 
         ``tiles`` is the :class:`~celosia.hdl.matrix.tiles.TileWalker` that generates the tiles. The
-        subclass :class:`StagedSlotGuard` has such inputs, and connects them in this method.
+        subclass :class:`StagedSlotGuard` has such inputs, and connects them in its method
+        ``watch``.
         """
 
     def circuit(self, m):
@@ -112,11 +115,14 @@ class SlotGuard(Component):
 class StagedSlotGuard(SlotGuard):
     """A :class:`SlotGuard` with its output in a register: it decides one cycle ahead.
 
-    ``free`` is 1 if the load of a tile into weight slot ``slot`` (storage for one tile) may begin
-    in this cycle. ``line`` is the index of the tile's first loaded line (row or column). The guard
-    computes ``free`` one cycle earlier, so it needs the next values of ``slot`` and ``line``. If
-    ``moves`` is 1, the values in the next cycle are ``next_slot`` and ``next_line``. If ``moves``
-    is 0, ``slot`` and ``line`` must not change.
+    The guard delays the load of a tile into a weight slot (storage for one tile) while products
+    still need the slot's old weights. ``free`` is 1 if the load into ``slot`` may begin in this
+    cycle. ``line`` is the index of the tile's first line (row or column) to load; in a systolic
+    array, old weights in later lines are needed for more cycles.
+
+    ``free`` is computed one cycle earlier, from the values that ``slot`` and ``line`` will have. If
+    ``moves`` is 1, ``slot`` and ``line`` must have the values of ``next_slot`` and ``next_line`` in
+    the next cycle. If ``moves`` is 0, they must not change.
     """
 
     def _more_members(self):
@@ -127,11 +133,12 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect this guard's inputs ``moves``, ``next_slot`` and ``next_line`` to ``tiles``.
+        """Connect the inputs that announce the next tile: ``moves``, ``next_slot``, ``next_line``.
 
-        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`, which outputs the tiles
-        to load, and predicts whether its output changes in the next cycle (``moves``). The other
-        two inputs are the weight slot and the first line of the next tile.
+        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`, which outputs one tile
+        after another. ``moves`` is 1 if it outputs another tile in the next cycle. ``next_slot`` is
+        the weight slot (storage for one tile) of that tile, and ``next_line`` the first line of
+        weights to load.
         """
         m.d.comb += [
             self.moves.eq(tiles.moves),

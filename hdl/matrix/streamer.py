@@ -56,10 +56,15 @@ class ActivationStreamer(Component):
     next cycle on, new weights for the tile's weight slot (storage for one tile) may be requested.
     ``idle`` is 1 if no job is left.
 
-    If weights are multiplied in parts (groups of bits), the vectors of a job are sent once for each
-    part. Vectors of INT16 activations are sent once for each byte, or only with their high bytes if
-    the weights are low bytes of INT16 numbers. In machines for INT16, each of ``elements`` has nine
-    bits, because a high byte with the carry of its signed low byte may not fit in eight bits.
+    If the array multiplies by groups of weight bits, all vectors of a job are sent once for each
+    group.
+
+    INT16 activations are multiplied as two numbers: ``256 * high + low``, with ``low`` from -128 to
+    127 and ``high`` from -128 to 128 (equation (19) of docs/formats.md). All vectors of a job are
+    sent with their low numbers, and then again with their high numbers. If the weights are low
+    bytes of INT16 numbers, the vectors are sent with their high numbers only, because equation (19)
+    leaves out products of two low numbers. Each of ``elements`` has nine bits in machines for
+    INT16, because ``high`` can be 128.
     """
 
     def __init__(self, config: MatrixConfig):

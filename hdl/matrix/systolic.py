@@ -24,9 +24,13 @@ class SystolicArray(Component):
 
     ``i_weights`` writes one line of a tile per cycle into a weight slot (storage for one tile). The
     line is a row, or a column if ``column`` is 1. The lines of a tile are all rows or all columns,
-    in ascending order from 0. Line 0 must arrive at least one cycle after the last activations that
-    use the old weights of the slot. If the other lines follow line 0 in consecutive cycles,
-    activations may use the new weights one cycle after line 0 or later.
+    in ascending order from 0. Three timing rules apply to a slot:
+
+    - Line 0 of new weights must arrive at least one cycle after the last activations that use the
+      old weights.
+    - The first activations that use the new weights must arrive at least one cycle after line 0.
+    - If activations use the new weights before all lines have arrived, the lines must arrive in
+      consecutive cycles.
 
     These fields of the configuration change the array:
 
@@ -37,8 +41,8 @@ class SystolicArray(Component):
       field ``part`` of the vector selects the part and the shift of the sums.
     - ``wide_operands`` (INT16 activations): the sums of a vector with ``shifted`` at 1 are
       multiplied by 256.
-    - ``sleep``: columns from index ``n`` on receive no activations. Their registers hold, and their
-      sums are zero.
+    - ``sleep``: the field ``n`` of a vector is the number of columns that compute a sum. The other
+      columns, on the right, receive no activations. Their registers hold, and their sums are zero.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -31,10 +31,10 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     and ``n`` are the numbers of rows and columns that the tile uses. The tile's lines (rows or
     columns of weights) from ``line`` to ``end - 1`` are loaded.
 
-    The bytes of these lines begin at ``b_addr`` plus an offset, which is 0 for the first tile of a
-    command. If ``onward`` is 1, the next tile's offset is larger by the bytes read for this tile,
-    otherwise it is the same. For weights with a format below 8 bits or with scales
-    (:func:`stacked`), the offset is 0 again for the first tile in the next columns of B.
+    The bytes of these lines begin at ``b_addr`` plus an offset that the reader of B counts; it is 0
+    for a command's first tile. If ``onward`` is 1, the reader adds the bytes read for this tile, so
+    the next tile's bytes follow. If ``onward`` is 0, the next tile has the same offset, or 0 for
+    :func:`stacked` weights (codes or scales), because it begins the next columns of B.
 
     The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
     in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
@@ -316,9 +316,10 @@ def format_of(command):
 
 
 def paired(command):
-    """Return 1 for a MATMUL by preloaded weights with two 4-bit tiles per weight slot, else 0.
+    """Return 1 if a command is a MATMUL whose tiles share weight slots in pairs, else 0.
 
-    A weight slot is storage for one tile of bytes.
+    A weight slot is storage for one tile of bytes. A PRELOAD before the MATMUL has loaded two tiles
+    of 4-bit weights into each slot, one weight of each tile in every byte.
     """
     bit = DEFINITIONS[Opcode.MATMUL].flag_bit("resident")
     return (command.opcode == Opcode.MATMUL) & command.flags[bit] & (format_of(command) != 0)
@@ -369,9 +370,9 @@ def b_transposed(config: MatrixConfig, command):
 
 
 def flag_if(unit, command, name: str):
-    """Return the flag ``name`` of a MATMUL or PRELOAD if ``unit`` is true, otherwise 0.
+    """Return the flag ``name`` of a MATMUL or PRELOAD, or 0 if the machine has no circuit for it.
 
-    ``unit`` must be true if the machine has the circuit that the flag controls.
+    ``unit`` states whether the machine has the circuit: None, False and 0 mean that it does not.
     """
     return _flags_of(command, name) if unit else Const(0, 1)
 

@@ -41,36 +41,37 @@ class TreeColumn(Component):
     """A column with weights and a multiplier for each row, and an adder tree for the products.
 
     A weight slot stores one weight per row. ``slot`` selects the slot of the weights that multiply
-    the activations ``a``. ``a`` must arrive ``weights_latency`` cycles after ``slot``. ``o`` is the
-    sum of the products, ``product_latency + ceil(log2(rows))`` cycles after ``a``. For each row
-    with a 1 in ``strobe``, the row's weight in ``weights`` is written to slot ``write_slot``. In
-    this cycle ``slot`` must differ from ``write_slot``; from the next cycle on, ``slot`` may select
-    the new weights.
+    the activations ``a``; it must arrive ``weights_latency`` cycles before ``a``
+    (:func:`~celosia.arch.latency.weights_latency`). ``o`` is the sum of the products,
+    ``product_latency + ceil(log2(rows))`` cycles after ``a``.
 
-    The following inputs and outputs exist only in some configurations.
+    For each row with a 1 in ``strobe``, the row's weight in ``weights`` is written to slot
+    ``write_slot``. In this cycle ``slot`` must differ from ``write_slot``; from the next cycle on,
+    ``slot`` may select the new weights.
 
-    If slots store scales, ``scale`` is the column's scale for the sum on ``o``. If a product uses
-    only some bits of each stored byte, ``part`` selects them (:func:`part_layout`).
+    The following ports exist only in some configurations:
 
-    With ``operand_gating``, products with a zero operand do not change the multiplier's inputs, to
-    save power. A row's bit of ``live`` arrives with ``slot`` and is 0 if the activation is zero. A
-    weight has an additional uppermost bit, which is 0 if the weight is zero.
-
-    With ``low_rows``, a slot can store attention keys with eight bits for some elements: the upper
-    four bits in the first ``high_rows`` rows, and the lower four bits in later rows. If ``lower``
-    is 1, the slot has such keys: the sum of the first ``high_rows`` products is multiplied by 16
-    before the other products are added. ``lower`` must arrive one cycle before the sum on ``o``.
-
-    With ``block_exponents``, each row of a slot has an exponent. The bits of an exponent are
-    divided among several columns: this column stores ``exponent_width`` bits, and outputs them on
-    ``exponents``. If ``block`` is 1, a byte of weights has two 4-bit mantissas, and the activation
-    is multiplied by ``2 * mantissa + 1``; ``part`` then selects the mantissa. If ``block`` is 0,
-    the activation is multiplied by the stored weight.
-
-    With ``packed``, two columns share multipliers. A column with ``side`` ``left`` has no
-    multipliers. The left column outputs its weights on ``beside`` to the next column, which has
-    ``side`` ``right``. The right column computes the products of both columns, and returns the left
-    column's products on ``product``.
+    - ``live`` (``operand_gating``): products with a zero operand do not change the multiplier's
+      inputs, to save power. A row's bit of ``live`` is 0 if the activation is zero, and arrives
+      together with ``slot``. Each weight has an additional uppermost bit, which is 0 if the weight
+      is zero.
+    - ``part``: a product uses only some bits of each stored byte. ``part`` selects the bits
+      (:func:`part_layout`), and arrives together with ``slot``.
+    - ``scale`` (slots with scales): the column's scale for the sum, in the same cycle as ``o``.
+    - ``lower`` (``low_rows``): 1 if the slot has attention keys with eight bits for some elements.
+      The first ``high_rows`` rows have the upper four bits of elements, the later rows the lower
+      four bits. The sum of the first ``high_rows`` products is then multiplied by 16 before the
+      other products are added. ``lower`` arrives one cycle before ``o``.
+    - ``block`` (``block_exponents``): 1 if a byte of the slot has two 4-bit mantissas, and ``part``
+      selects one of them. The activation is then multiplied by ``2 * mantissa + 1``, otherwise by
+      the weight. ``block`` arrives together with ``a``.
+    - ``exponents`` (``block_exponents``): each row of a slot has an exponent, and its bits are
+      divided among several columns. This column stores ``exponent_width`` bits above each weight,
+      and outputs them ``weights_latency`` cycles after ``slot``.
+    - ``beside`` and ``product`` (``packed``): the column shares multipliers with its neighbour. A
+      column with ``side`` ``left`` has no multipliers. It outputs its weights on ``beside`` to the
+      next column, which has ``side`` ``right``. The right column computes the products of the two
+      columns, and returns the left column's products on ``product``.
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):

@@ -31,18 +31,27 @@ from celosia.hdl.stream.flow import Flow
 def job_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a job: the work on one tile of weights for a MATMUL or PRELOAD command.
 
-    A MATMUL multiplies rows of activations A by the tile; a PRELOAD only loads the tile. ``tile``
-    describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`). ``m`` is the number of rows
-    of A. ``a_stride`` is the distance between adjacent rows in bytes, and ``a_zero`` is the zero
-    point of A. ``push`` is a mask of the engines that receive a dependency token when the command
-    is done, after its last tile.
+    A MATMUL multiplies rows of activations A by the tile; a PRELOAD only loads the tile. Every job
+    has these fields:
 
-    The other fields are absent if the machine does not use them. ``wide`` is 1 if activations are
-    INT16. Each row of A enters the array ``parts + 1`` times: once for each group of weight bits,
-    or once for each byte of INT16 activations. The last four fields describe the weight slot, which
-    is storage in the array for the tile. ``paired`` is 1 if each byte of the slot has two 4-bit
-    weights, one of each of two tiles. ``lower`` and ``block`` are as in
-    :func:`celosia.hdl.matrix.array.part_member`. ``scaled`` is 1 if groups of weights have scales.
+    - ``tile`` describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`).
+    - ``m`` is the number of rows of A, ``a_stride`` the distance between adjacent rows in bytes,
+      and ``a_zero`` the zero point of A.
+    - ``push`` is a mask of the engines that receive a dependency token when the command is done,
+      after its last tile.
+
+    A job has these fields only if the machine uses them. A weight slot is storage in the array for
+    one tile, with one byte for each row and column.
+
+    - ``parts`` is the number of repetitions of A: all rows of A enter the array ``parts + 1``
+      times. Each time, they are multiplied by another group of weight bits, or another byte of
+      INT16 activations enters.
+    - ``wide`` is 1 if activations are INT16.
+    - ``paired`` is 1 if each byte of the slot has two 4-bit weights, one of each of two tiles.
+    - ``lower`` is 1 if the last rows of the slot have lower bits of attention keys, and the first
+      rows the upper bits.
+    - ``block`` is 1 if each row of the slot has an exponent for its weights.
+    - ``scaled`` is 1 if groups of weights have scales.
     """
     return data.StructLayout(
         {
@@ -66,10 +75,10 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
 class WeightFetcher(Component):
     """Reads the weights of MATMUL and PRELOAD commands from port ``b``, tile by tile.
 
-    The weight matrix B of a command is divided into tiles. A tile is read line by line: a line is a
-    row of B, or a column if B is transposed. A tile takes one cycle for each row, or ``cols``
-    cycles if B is transposed; the next tile follows without a pause. ``o_weights`` outputs the
-    weights minus their zero point. Columns past the end of B are zero.
+    The weight matrix B of a command is divided into tiles. A tile is read line by line, one line
+    per cycle, and the next tile follows without a pause. The lines are the tile's rows of B. If B
+    is transposed, they are columns, and a tile always takes ``cols`` cycles. ``o_weights`` outputs
+    the weights minus their zero point; columns past the end of B are zero.
 
     A weight slot is storage in the array for one tile. A MATMUL writes its tiles to slots 0 and 1
     alternately; if a PRELOAD has loaded the tiles, the MATMUL reads no weights. A PRELOAD writes
@@ -84,13 +93,15 @@ class WeightFetcher(Component):
     ``o`` outputs a job for each tile (:func:`job_layout`), which describes the activations to
     multiply by the tile. In a systolic array, the job is output when the tile's first line is
     requested. In an adder tree, all rows receive activations in the same cycle, so the job is
-    output when the last line is requested. If ``placed`` is 1, the weights of the tile on ``o`` are
-    already in their slot. ``named`` is 1 while there is a tile to load or a job to output.
+    output when the last line is requested. ``placed`` is 1 if a PRELOAD has loaded the tile of the
+    job on ``o``. ``named`` is 1 while there is a tile to load or a job to output.
 
-    Line 0 arrives ``weight_latency`` cycles after its request, and line r arrives r cycles after
-    line 0. Activations arrive ``sram_latency`` cycles after their request. So the first activations
-    must be requested at least ``1 + weight_latency - sram_latency`` cycles after the job. **If port
-    ``b`` has accepted the first line of a tile, it must accept the other lines without a wait**.
+    Activations must reach the array after the weights. The line that is requested together with the
+    job arrives ``weight_latency`` cycles later; in a systolic array, further lines follow in
+    consecutive cycles. Activations arrive ``sram_latency`` cycles after their request. So the first
+    activations must be requested at least ``1 + weight_latency - sram_latency`` cycles after the
+    job. **If port ``b`` has accepted the first line of a tile, it must accept the other lines
+    without a wait**.
 
     If weights have less than 8 bits, only some lines need new bytes from ``b``. The scales of a
     group of weights are read in an additional cycle before the tile's first line. If the

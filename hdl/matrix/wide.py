@@ -35,13 +35,19 @@ def shift_members(config: MatrixConfig) -> dict[str, Any]:
 def bytes_of(
     line: Any, count: int, wide: ValueLike, low: ValueLike
 ) -> tuple[list[Value], list[Value]]:
-    """Return one byte and its carry bit for each of the first ``count`` elements of a line.
+    """Return a byte and a carry bit for each of the first ``count`` elements of a line.
 
-    ``line`` is a list of bytes. The result is a list of the bytes and a list of the carry bits,
-    which :func:`rounded` adds to the bytes. If ``wide`` is 0, elements are bytes. If ``wide`` is 1,
-    elements are INT16, low byte first. The result then has the low bytes if ``low`` is 1, else the
-    high bytes. Low bytes count as signed numbers. A negative low byte is 256 less than its unsigned
-    value, so the carry of the high byte is 1. All other carries are 0.
+    ``line`` is a list of bytes. The result is a list of the bytes and a list of the carry bits. An
+    INT16 is multiplied as two numbers, ``256 * (high byte + carry) + low byte``, because its low
+    byte counts as a signed number. For example, 496 has the low byte -16, the high byte 1 and the
+    carry 1. :func:`rounded` adds the carries.
+
+    - If ``wide`` is 0, elements are single bytes. The result has the bytes of the line, and carries
+      of 0.
+    - If ``wide`` and ``low`` are 1, elements are INT16, stored with the low byte first. The result
+      has the low bytes, and carries of 0.
+    - If ``wide`` is 1 and ``low`` is 0, the result has the high bytes of INT16 elements. A carry is
+      1 if the low byte of the same element is negative.
     """
     places = range(count)
     words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]

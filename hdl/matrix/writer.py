@@ -25,15 +25,22 @@ class WeightWriter(Component):
     ``data`` must be the line's bytes ``weight_latency`` cycles after ``i``. ``o`` is the line of
     weights one cycle after ``data``, or two cycles if the configuration has weight formats.
 
-    If ``pair`` is 1, two lines are packed into one line of a slot, with the upper four bits of each
-    element. The low half of each packed byte is from the first line, the high half from the second.
-    The field ``early`` of ``i`` must be 1 for the first line, which is stored and not output. After
-    the second line, ``o`` has the packed line.
+    If the field ``pair`` is 1, two lines are packed into one line of the slot, with four bits of
+    each element. The low half of each packed byte is from the first line, the high half from the
+    second. If ``block`` is 0, the four bits are the upper bits of the element. If ``block`` is 1,
+    they are a mantissa, and the packed line has a shared exponent. The fields ``early`` and
+    ``second`` must have these values in the cycles of a packed line; ``o`` is output only after the
+    last cycle:
 
-    If ``pair`` and ``block`` are 1, the two lines are packed as 4-bit mantissas, with a shared
-    exponent for the line. ``early`` must then be 1 for both lines, and ``second`` must be 1 for the
-    second line. ``i`` must be valid in a third cycle, for which no bytes are read, with ``early``
-    and ``second`` at 0; ``o`` then outputs the packed line.
+    ========= ============= ===== ======
+    ``block`` cycle         early second
+    ========= ============= ===== ======
+    0         first line    1     0
+    0         second line   0     any
+    1         first line    1     0
+    1         second line   1     1
+    1         no bytes read 0     0
+    ========= ============= ===== ======
     """
 
     def __init__(self, config: MatrixConfig):
