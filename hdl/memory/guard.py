@@ -17,24 +17,28 @@ class MemoryGuard(Component):
     """Disconnects the core from external memory, so that the core can be reset during transfers.
 
     If the core is connected, ``core_read`` and ``core_write`` are combinationally connected to
-    ``read`` and ``write`` of memory. If ``close`` is 1, the guard cuts off three streams of the
-    core: read requests, write requests and write data. A payload that the core already offers is
-    first accepted by memory. ``closed`` is 1 when all three streams are cut off; the core may then
-    be reset at any time. If ``close`` is 0, the core is connected again in the next cycle.
+    ``read`` and ``write`` of memory. The guard cuts off three streams of the core: read requests,
+    write requests and write data. Three events cut them off:
+
+    - ``close`` is 1: a payload that the core already offers is first accepted by memory. ``closed``
+      is 1 when all three streams are cut off; the core may then be reset at any time. If ``close``
+      is 0, the core is connected again in the next cycle.
+    - The guard itself is reset: the streams are cut off at once. The counts of outstanding
+      transfers remain.
+    - ``forget`` is 1: the streams are cut off at once, and the counts of outstanding transfers
+      become 0. ``forget`` must be 1 while external memory is in reset or has no power, because
+      memory then does not answer earlier requests.
 
     After ``closed``, the guard completes the outstanding transfers; ``owed`` is 1 while transfers
     are outstanding. The guard drops the words that the core had requested. For write bursts, it
     sends the missing words with all mask bits at 0, and awaits the report of each written burst.
 
-    The reset of the guard itself cuts the core off, but keeps the counts of outstanding transfers.
-    ``forget`` clears these counts and cuts the core off at once. ``forget`` must be 1 while
-    external memory is in reset or has no power, because memory then does not answer earlier
-    requests.
+    ``waits`` has two bits, for cycles in which the core waits for memory:
 
-    ``waits`` has two bits, for cycles in which the core waits for memory. Bit 0 (read) is 1 if
-    memory offers no word, although words are outstanding or a read request waits. Bit 1 (write) is
-    1 if memory does not accept an offered word. Bit 1 is also 1 if the core has sent all words of
-    its bursts, but memory has not accepted a write request or not reported a burst as written.
+    - Bit 0 (read): memory offers no word, although words are outstanding or a read request waits.
+    - Bit 1 (write): memory does not accept an offered word. If all words of the requested bursts
+      are sent, bit 1 is also 1 while a write request waits, or a burst is not yet reported as
+      written.
     """
 
     def __init__(self, memory: Memory, *, bank_bytes: int):

@@ -12,12 +12,14 @@ from celosia.hdl.memory.ram import Ram
 class LateRam(Component):
     """A :class:`Ram` with check bits that outputs words uncorrected, and corrects them later.
 
-    ``read_data`` is the stored word without correction. If a reader uses the word, it sets ``take``
-    to 1, and stores the word in a register. ``take`` may be 1 in any cycle in which ``read_data``
-    still has the word. In the cycle after ``take``, the reader must output the word from its
-    register on ``taken``, so that this memory needs no register for the word. In the same cycle
-    ``repair`` is 1 if the word was wrong; ``corrected`` is then the corrected word, and ``errors``
-    reports the error.
+    The output ``read_data`` is the stored word without correction. A reader uses the word in two
+    cycles:
+
+    1. The reader sets the input ``take`` to 1, and stores ``read_data`` in a register. ``take`` may
+       be 1 in any cycle in which ``read_data`` still has the word.
+    2. In the next cycle, the reader drives the input ``taken`` with its register, so that this
+       memory needs no register for the word. The output ``repair`` is 1 in this cycle if the word
+       is wrong. ``corrected`` is then the corrected word, and ``errors`` reports the error.
     """
 
     def __init__(self, width: int, depth: int):

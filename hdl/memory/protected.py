@@ -97,7 +97,11 @@ def errors_found(found: Value, level: str) -> Value:
 
 
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
-    """Return ``word`` with the check bits of each group of ``part`` bits inserted after it."""
+    """Return ``word`` in its stored form: groups of ``part`` bits, each followed by its check bits.
+
+    The lowest group is first. A check bit is the XOR of the data bits that it covers; ``columns``
+    defines these bits (:func:`check`).
+    """
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
 

@@ -67,18 +67,21 @@ class Scratchpad(Component):
     cycle.
 
     If several readers request the same bank in a cycle, the first of them in the order of
-    ``readers`` is granted; the same applies to ``writers``. The grant is in the cycle of the
-    request (``ready`` depends on ``valid``). The reader ``b`` (weights) is first, because the
-    weights of a tile must arrive without a gap. The reader ``a`` (activations) is second. So a port
-    waits at most until the commands that use ports before it in the order have ended. If weights
-    and activations are in the same bank, each read of weights delays the array by one cycle.
+    ``readers`` is accepted (``ready`` depends on ``valid``), and the others wait. The same applies
+    to ``writers``. So a port can wait only for ports before it in the order. The reader ``b``
+    (weights) is first, because the weights of a tile must arrive without a gap. The reader ``a``
+    (activations) is second. If weights and activations are in the same bank, each read of weights
+    delays the array by one cycle.
 
-    If the configuration has the option ``registered``, each access is made one cycle after its
-    grant. A request of the first reader is then always accepted at once, and granted one cycle
-    later. The data of the first reader arrive ``weight_latency`` cycles after the accepted request,
-    those of other readers ``sram_latency`` cycles after it. If the configuration has the option
-    ``throttle``, the input ``hold`` is 1 in cycles in which a hot machine must move less data. In
-    these cycles, only the first reader, and all writers except the last, are granted.
+    The data of a read arrive ``sram_latency`` cycles after the request is accepted, those of the
+    first reader ``weight_latency`` cycles after. With the option ``registered`` (more pipeline
+    registers), a bank makes each access one cycle later. The requests of the first reader then pass
+    one more register. They are always accepted at once, and compete with requests of other readers
+    one cycle later.
+
+    If the configuration has the option ``throttle``, the input ``hold`` is 1 in cycles in which a
+    hot machine must move less data. In these cycles, only the first reader, and all writers except
+    the last, are accepted.
 
     Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
     bytes written in earlier cycles; bytes written in the same cycle are undefined. The program's

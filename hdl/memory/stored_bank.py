@@ -23,14 +23,14 @@ class AccumulatorBank(Component):
 
     The bank can read one row and write one row in each cycle. A cycle with ``read_en`` at 1 reads
     the row at ``read_addr``. From the next cycle until the next read, ``row`` has the row's sums
-    and ``filled`` its bit. Both are undefined if the row was never written or cleared, or is
-    written in the cycle in which it is read.
+    and ``filled`` its bit. The two outputs are undefined in two cases: the row was never written or
+    cleared, or the bank writes or clears the row in the cycle of the read.
 
     A cycle with ``clear_stb`` at 1 clears the row at ``write_addr``: its bit ``filled`` becomes 0.
     The sums do not become 0, which would need gates between an adder and the memory. A cycle with
-    ``write_stb`` at 1 writes ``write_row`` to the row at ``write_addr``, and sets the row's
-    ``filled`` to 1. ``write_row`` must arrive ``later`` cycles after ``write_stb`` and
-    ``write_addr``; ``filled`` is set without this delay.
+    ``write_stb`` at 1 sets the bit ``filled`` of the row at ``write_addr``, and announces new sums
+    for this row. ``write_row`` must have the sums after a delay, which is the constructor's
+    argument ``later`` (cycles); they are then written.
 
     If the protection level ``level`` is not ``none``, rows have check bits. ``errors``
     (:func:`error_port`) then reports the errors of a row one cycle after the row appears on

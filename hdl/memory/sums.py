@@ -12,14 +12,18 @@ from celosia.hdl.stream.pipeline import delay, near
 
 
 class DirectSums:
-    """The registers between an accumulator memory's block RAM and its adder, with the least delay.
+    """The registers between accumulator block RAM and adders, with the least delay.
 
-    :class:`AccumulatorMemory` reads a row of sums, adds to it, and writes the result. A register
-    stores the row between the block RAM and the adder. ``latency`` is the number of further
-    pipeline stages between them, here 0. ``later`` is the number of cycles from the computation of
-    a sum to its write, here 0: a sum is written in the cycle that computes it. If ``sleep`` is
-    true, a register keeps its value in cycles in which it receives no new value, which saves power.
-    Otherwise the register loads in every cycle.
+    To add to a row of sums, an :class:`AccumulatorMemory` reads the row from block RAM, adds to it,
+    and writes the result. In this class, one register stores the row between the block RAM and the
+    adders. A sum is written in the cycle that computes it. Subclasses have more registers. Two
+    attributes are numbers of additional cycles, 0 in this class:
+
+    - ``latency``: from the read of a row to its addition.
+    - ``later``: from the read of a row to the write of its sum.
+
+    If the argument ``sleep`` is true, a register keeps its value in cycles in which it receives no
+    new value, which saves power. Otherwise the register loads in every cycle.
     """
 
     later = 0
@@ -46,36 +50,39 @@ class DirectSums:
         return AccumulatorBank(depth, self._layout, self._level, later=self.later)
 
     def begin(self, m, marks, early):
-        """Return two bits that select the first operand of a column's adder.
+        """Return two bits, ``again`` and ``kept``, that select a column adder's first operand.
 
-        If the first bit is 1, the operand is the adder's last sum. If only the second bit is 1, the
-        operand is the column's sum in the accumulator row that was read for the adder
-        (:meth:`read`). If both bits are 0, the operand is 0. ``marks`` has the two bits in the
-        cycle of the addition, and ``early`` has them one cycle before. This class returns
-        ``marks``; a subclass can return ``early`` through a register.
+        - If ``again`` is 1, the operand is the sum that the adder computed last.
+        - If only ``kept`` is 1, the operand is the column's sum in the row that was read
+          (:meth:`read`).
+        - If the two bits are 0, the operand is 0.
+
+        The two arguments have the same pair of bits: ``marks`` in the cycle of the addition, and
+        ``early`` one cycle before. This class returns ``marks``. A subclass can return ``early``,
+        delayed by registers of the column.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
-        """Return the row for the adder, the row for a drain, and a list of their error bits.
+        """Return the row for the adders, the row for a drain, and a list of error bits.
 
-        An addition reads the row to which it adds, and a drain reads a row and outputs it. The row
-        for a drain is available one cycle after a bank outputs it, and the row for the adder
-        ``latency + 1`` cycles after. The list is empty in classes that do not correct flipped bits.
-        The arguments, except ``banks`` and ``add_2``, are valid in the cycle in which the bank
-        outputs the row:
+        An addition reads the row to which it adds, and a drain reads a row and outputs it. Let
+        cycle t be the cycle in which one of the two memory banks outputs the row that was read. The
+        row for the adders is returned in cycle ``t + 1 + latency``, and the row for a drain in
+        cycle t + 1. The list is empty in classes that do not correct flipped bits.
 
-        - ``banks``: the two memory banks (:meth:`bank`);
-        - ``add_1``: 1 if a bank outputs a row for an addition, and ``adds``: this bank's number;
-        - ``drained_1``: 1 if a bank outputs a row for a drain, and ``drains``: this bank's number;
-        - ``add_2``: ``add_1`` one cycle later;
-        - ``before``: a list of bits; bit i is 1 if the addition i + 2 cycles earlier used the same
-          row;
+        The arguments are:
+
+        - ``banks``: the two memory banks (:meth:`bank`).
+        - ``add_1``: 1 in cycle t if the row is for an addition; ``adds`` is then the number of its
+          bank.
+        - ``drained_1``: 1 in cycle t if the row is for a drain; ``drains`` is then the number of
+          its bank.
+        - ``add_2``: the bit ``add_1`` one cycle later.
+        - ``before``: a list of bits in cycle t. Bit i is 1 if the addition i + 2 cycles earlier
+          used the same row. The bank then outputs an old row, and the result of the latest such
+          addition replaces it.
         - ``total``: the row of sums that the adders computed last.
-
-        If a bit of ``before`` is 1, the bank outputs an old row, because it does not have the
-        result of the earlier addition yet. The row for the adder is then the result of the latest
-        such addition.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -88,12 +95,16 @@ class DirectSums:
 
 
 class StagedSums(DirectSums):
-    """Registers like those of :class:`DirectSums`, but each sum is written one cycle later.
+    """The registers between accumulator block RAM and adders, for shorter timing paths.
 
-    A register delays each sum before it is written. The accumulators are two banks of block RAM.
-    Each bank has an output register, which is part of the block RAM. A row that is read comes from
-    the output register of its bank. Each column has separate registers for the two bits that select
-    its adder's operand (:meth:`begin`), so that the registers can be placed near the column.
+    Machines with the option ``registered`` (more pipeline registers) use this class. Compared with
+    :class:`DirectSums`, the registers are in other places, and one is added:
+
+    - A row that is read is stored in the output register of the block RAM itself. Each of the
+      memory's two banks has such a register.
+    - A further register delays each sum, so the sum is written one cycle later.
+    - Each column has separate registers for the two bits that select its adder's first operand
+      (:meth:`begin`). They can be placed near the column.
     """
 
     later = 1
@@ -116,11 +127,12 @@ class StagedSums(DirectSums):
 
 
 class CorrectedSums(StagedSums):
-    """Registers like those of :class:`StagedSums`, with decoders that correct flipped bits.
+    """The registers between accumulator block RAM and adders, with decoders that correct rows.
 
-    The decoders correct each row of sums that is read from block RAM. There are registers before
-    and after the decoders. A row is written one cycle later than with :class:`StagedSums`. The
-    errors of a row are reported one cycle after its correction.
+    Decoders correct flipped bits in each row of sums that is read from block RAM. A row for an
+    addition is stored in a register before the decoders, and in a further register after them. So
+    it is added, and its sum is written, one cycle later than in :class:`StagedSums`. The errors of
+    a row are reported one cycle after its correction.
     """
 
     later = WRITTEN_LATER

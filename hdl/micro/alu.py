@@ -29,24 +29,28 @@ ALU_CONTROL = data.StructLayout(
 class MicroAlu(Component):
     """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects the operation.
 
-    The fields of ``control`` are single bits. The sum ``sum`` is ``a + b + carry``, or
+    The fields of ``control`` are single bits. ``sum`` is ``a + b + carry``, or
     ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if ``sum`` is 0. If ``subtract`` and
     ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``. The operands are compared as
-    unsigned numbers if ``unsigned`` is 1, else as signed numbers. The bits ``result_1`` and
-    ``result_0`` form a number that selects ``result``:
+    unsigned numbers if ``unsigned`` is 1, else as signed numbers.
+
+    The bits ``result_1`` and ``result_0`` form a number that selects ``result``:
 
     === ============================================================================================
     0   ``sum``
-    1   if ``extreme`` is 1, the smaller of ``a`` and ``b``, or the larger if ``logic_0`` is 1; if
-        ``extreme`` is 0, the result of a logic operation
+    1   a logic operation, the smaller operand or the larger operand (see below)
     2   ``a`` shifted by the low 5 bits of ``b``, to the left if ``left`` is 1, else to the right,
         with copies of the sign if ``arithmetic`` is 1
     3   ``less``
     === ============================================================================================
 
-    If ``extreme`` is 1, ``subtract`` and ``carry`` must be 1. The bits ``logic_1`` and ``logic_0``
-    form the number of the logic operation: 0 is ``a & c``, 1 is ``a | c``, 2 is ``a`` and 3 is
-    ``~c``. Here ``c`` is ``b``, or ``~b`` if ``subtract`` is 1.
+    For result 1, ``extreme`` selects between two groups of operations:
+
+    - ``extreme`` is 0: the bits ``logic_1`` and ``logic_0`` form the number of a logic operation.
+      With c as ``b``, or ``~b`` if ``subtract`` is 1, operation 0 is ``a & c``, 1 is ``a | c``, 2
+      is ``a`` and 3 is ``~c``.
+    - ``extreme`` is 1: the smaller operand if ``logic_0`` is 0, the larger operand if it is 1.
+      ``subtract`` and ``carry`` must be 1.
     """
 
     a: In(32)

@@ -10,25 +10,34 @@ from celosia.hdl.memory.ram import Ram
 
 
 class MicroArray(Component):
-    """An array of ``rows`` by ``cols`` multipliers, with rows of accumulators for the sums.
+    """An array of ``rows`` by ``cols`` multipliers, with an accumulator memory for the sums.
 
-    ``word`` has two bytes from the scratchpad, and ``byte`` has one byte. Five strobes load weights
-    and activations from these inputs. If ``weight`` is 1, ``byte`` is the next weight. If
-    ``weights`` is 1, the bytes of ``word`` are the next two weights. If ``blank`` is 1, the next
-    weight is 0. If ``enter`` is 1, ``byte`` is the next activation. If ``enters`` is 1, in arrays
-    of two rows, the bytes of ``word`` are the next two activations.
+    ``word`` has two bytes from the scratchpad, ``byte`` has one byte, and ``row`` is the number of
+    an accumulator row. All other inputs are strobes, each with an effect in the cycles in which it
+    is 1:
+
+    =========== ==========================================================================
+    ``weight``  ``byte`` is the next weight
+    ``weights`` the bytes of ``word`` are the next two weights, the low byte first
+    ``blank``   the next weight is 0
+    ``enter``   ``byte`` is the next activation
+    ``enters``  the bytes of ``word`` are the next two activations, the low byte first
+    ``begin``   the sums of the next vector are for the accumulator row ``row``
+    ``take``    the accumulator row ``row`` is read and cleared
+    ``step``    ``sum`` advances to the next column of the row that was read
+    =========== ==========================================================================
 
     The sender must load weights row by row, and within a row column by column. The array stores
     weights in pairs. If the number of columns is odd, the sender must also load a 0 after the
     weights of each row; no sum includes this weight.
 
-    A vector has one activation for each row of the array. When the last activation of a vector has
-    entered, each column's sum of products is added to that column of an accumulator row. In a cycle
-    with ``begin`` at 1, the input ``row`` is the number of the accumulator row for the next vector;
-    the sums of each further vector are added to the following row. In a cycle with ``take`` at 1,
-    accumulator row ``row`` is read and cleared. From the next cycle on, ``sum`` is the first column
-    of the row that was read; each cycle with ``step`` at 1 advances to the next column. ``take``
-    may be 1 from the fourth cycle after the last activation on.
+    A vector has one activation for each row of the array. ``enters`` has all activations of a
+    vector, and is permitted only in arrays of two rows. When the last activation of a vector has
+    entered, each column's sum of products is added to that column of an accumulator row. The sums
+    of each further vector are added to the next accumulator row.
+
+    From the cycle after ``take`` on, ``sum`` is the first column of the row that was read. ``take``
+    must be at least three cycles later than the last activation.
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):

@@ -30,13 +30,13 @@ class MicroCore(Component):
     scratchpad (16-bit words), and ``data`` the port of the data memory (``data_depth`` 32-bit
     words). In cycles with ``hold`` at 1 another unit uses the data memory, and the core stops.
 
-    ``row``, ``sum`` and the strobes that ``ARRAY_STROBES`` lists must be connected to the ports of
-    a :class:`celosia.hdl.micro.array.MicroArray` with the same names. The output ``operand`` must
-    be connected to the array's ``byte``, and the data read from the scratchpad to the array's
-    ``word``. ``waiting`` is 1 while the micro-instruction START waits. START ends in a cycle with
-    ``go`` at 1, and writes the input ``pc`` (the address at which the program begins) to its
-    destination register. ``signal`` is 1 for one cycle when the microcode reports an event;
-    ``signal_value`` is then the event's number (:class:`celosia.arch.micro.isa.Signal`).
+    The core controls a :class:`celosia.hdl.micro.array.MicroArray`. Ports with the same names must
+    be connected: ``row`` (number of an accumulator row), ``sum`` (a sum of this row) and the
+    strobes in ``ARRAY_STROBES``. ``operand`` drives the array's ``byte``, and data read from the
+    scratchpad drive its ``word``. The micro-instruction START waits until a run begins: ``waiting``
+    is 1 until a cycle with ``go`` at 1. START then writes ``pc``, the program's address, to a
+    register. ``signal`` is 1 for one cycle when the microcode reports event ``signal_value``
+    (:class:`celosia.arch.micro.isa.Signal`).
     """
 
     def __init__(

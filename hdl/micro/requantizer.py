@@ -13,28 +13,28 @@ class MicroRequantizer(Component):
     """Requantizes one value after another: equations (1) and (2) of docs/numerics.md.
 
     The unit leaves out two steps of equation (2): the activation table and the residual. For
-    products it uses the :class:`WideMultiplier` of the microcoded machine's core.
+    products it uses the :class:`WideMultiplier` of the microcoded machine's core. A value is
+    requantized in these steps, which begin in a cycle t with ``begin`` at 1:
 
-    A cycle with ``begin`` at 1 announces a value, whose inputs arrive in the next three cycles. In
-    the first of these cycles, ``value`` is the value and ``word`` the bias. In the second cycle,
-    ``word`` is the multiplier. ``b_en`` is then 1, and the wide multiplier must load ``word`` as
-    its operand ``b``. In the third cycle, ``word`` is the shift: positive to the left, negative to
-    the right.
+    - In cycle t + 1, ``value`` is the value, and ``word`` is the bias.
+    - In cycle t + 2, ``word`` is the multiplier. ``b_en`` is 1, and the wide multiplier must load
+      ``word`` as its operand ``b``.
+    - In cycle t + 3, ``word`` is the shift: positive to the left, negative to the right.
+    - In cycle u, ``multiply`` is 1, and the wide multiplier must load ``product_a`` as its operand
+      ``a``. For a left shift of s bits, u is t + 4 + s. Without a left shift, u is t + 3.
+    - In cycle u + 2, ``p`` must be the product plus ``2**30``, a sum that the wide multiplier
+      computes.
+    - In cycle u + 4, ``ready`` becomes 1, and ``result`` has the requantized value.
 
-    A left shift is done before the multiplication, and takes one cycle for each bit, plus one
-    cycle. After the left shift, or at once if there is none, ``multiply`` is 1 for one cycle. In
-    this cycle, the wide multiplier must load ``product_a`` (the sum of value and bias, after the
-    left shift) as its operand ``a``. Two cycles later, ``p`` must be the product plus ``2**30``;
-    the addition rounds the product, which the unit then divides by ``2**31``. A right shift is done
-    after the multiplication, without additional cycles. ``blocked`` is 1 from the arrival of the
-    shift until the multiplication begins. While ``blocked`` is 1, the core must not set ``begin``,
-    and must not use the wide multiplier.
+    ``product_a`` is value plus bias, shifted left if the shift is positive. The unit divides ``p``
+    by ``2**31``, where ``2**30`` rounds the quotient, and shifts the quotient right if the shift is
+    negative. ``blocked`` is 1 from cycle t + 3 to cycle u; the core must then not set ``begin``,
+    and not use the wide multiplier.
 
-    ``ready`` becomes 1 two cycles after the product arrives on ``p``, and is 1 until a cycle with
-    ``take`` at 1. ``result`` is then the rounded value plus the zero point, clamped to the bounds.
-    A cycle with ``limit`` at 1 loads the bounds from ``bounds`` and the zero point from ``zero``.
-    The upper half of ``bounds`` is the upper bound, and the lower half is the lower bound. All
-    registers hold in cycles with ``hold`` at 1.
+    ``ready`` is 1 until a cycle with ``take`` at 1. ``result`` is the rounded value plus the zero
+    point, clamped to the bounds. A cycle with ``limit`` at 1 loads the bounds from ``bounds`` and
+    the zero point from ``zero``. The upper half of ``bounds`` is the upper bound, and the lower
+    half is the lower bound. All registers hold in cycles with ``hold`` at 1.
     """
 
     value: In(32)

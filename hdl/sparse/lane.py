@@ -31,15 +31,18 @@ class SparseLane(Component):
 
     Several lanes divide the matrix: each multiplies consecutive elements (column by column),
     encoded as entries (``celosia.arch.sparse``). An entry is a number of zeros, with or without a
-    weight after them. Before the entries, three header fields give the position of the lane's first
-    element: tile, column in the tile, and row. If bit i of ``begin`` is 1, ``field`` is header
-    field i. If ``take`` is 1, ``field`` is the lane's next entry.
+    weight after them. ``field`` receives one number at a time:
 
-    ``product`` is 1 if the entry on ``field`` has a nonzero weight. ``zeros`` is the number of zero
-    weights in this entry. If ``stall`` is 1, ``take`` must be 0: the entry would complete a column,
-    but ``o`` has not accepted the sum of the previous column. ``finish`` outputs the sum of the
-    last column on ``o``; ``finish`` must be at least ``LANE_LATENCY`` cycles after the last entry.
-    ``idle`` is 1 if ``o`` has accepted the sums of all completed columns.
+    - A header field, if a bit of ``begin`` is 1. Three header fields have the position of the
+      lane's first element: its tile (bit 0), its column in the tile (bit 1) and its row (bit 2).
+    - An entry, otherwise. If ``take`` is 1, the lane processes the entry. ``product`` reports that
+      the entry has a nonzero weight, and ``zeros`` is its number of zeros.
+
+    ``o`` outputs the sum of each column after the entry that passes the column's end. If ``stall``
+    is 1, ``take`` must be 0: the entry on ``field`` would complete a column, but ``o`` has not
+    accepted the previous sum. ``finish`` outputs the sum of the last column, and must be at least
+    ``LANE_LATENCY`` cycles after the last entry. ``idle`` is 1 if ``o`` has accepted the sums of
+    all completed columns.
 
     A lane has two banks of memory, each for one row of activations. If ``x_en`` is 1,
     ``load_bytes`` activations on ``x_data`` are written to word ``x_addr`` of bank ``x_bank``. The

@@ -20,23 +20,26 @@ BEATS_AHEAD = 8
 
 
 class SparseUnit(Component):
-    """Runs SPARSE commands: each lane processes one entry (a weight and zeros before it) per cycle.
+    """Runs SPARSE commands: multiplies rows of activations A by an encoded sparse matrix B.
 
-    The rows of activations A are read through ``a``, ``load_bytes`` activations per cycle; a row is
-    read while the previous row is multiplied. The encoded sparse matrix B is read through ``b``
-    once for each row of A, one beat (an entry for every lane) per cycle. A lane sums the products
-    of one column after another. Sums are added to the accumulators one per cycle; if several lanes
-    have a sum, the lowest lane is first. All lanes wait if a lane would complete a column while the
-    lane's previous sum still waits. From its first request to its last accumulated sum, a command
-    takes :func:`sparse_cycles` cycles if the scratchpad accepts every request at once and no lane
-    waits.
+    B is encoded column after column, as entries: each is a weight and the number of zeros before
+    it. The lanes divide B: each lane multiplies consecutive elements, which can begin and end
+    within a column. B is read through ``b`` once for each row of A, one beat per cycle; a beat has
+    one entry for every lane. The rows of A are read through ``a``, ``load_bytes`` activations per
+    cycle; a row is read while the previous row is multiplied.
+
+    When a lane has finished a column, its sum is added to the accumulators, one sum per cycle. If
+    several lanes have a sum, the lowest lane is first. A lane can store one sum that waits. If the
+    lane would complete another column meanwhile, all lanes stop, because they process the entries
+    of a beat together. A command takes :func:`sparse_cycles` cycles from its first request to its
+    last accumulated sum, if no lane stops and the scratchpad accepts every request at once.
 
     A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
-    and ``push`` is then the mask of engines that receive a dependency token. A command that waits
-    for this token finds complete sums in the accumulators. ``stall`` is 1 while a request on ``a``
-    or ``b`` is not accepted. ``sends`` is 1 in each cycle in which the lanes consume a beat of
-    entries. ``macs`` is the number of these entries with nonzero weights, and ``skipped`` is the
-    number of zero weights that the entries encode.
+    and ``push`` is then the mask of engines that receive a dependency token. The sums in the
+    accumulators are complete before an engine that waits for this token can read them. ``stall`` is
+    1 while a request on ``a`` or ``b`` is not accepted. ``sends`` is 1 in each cycle in which the
+    lanes process a beat of entries. ``macs`` is the number of these entries with nonzero weights,
+    and ``skipped`` is the number of zero weights that the entries encode.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

@@ -17,10 +17,10 @@ _OPTIONAL: set[str] = set()
 
 
 def present(**fields: Any) -> dict[str, Any]:
-    """Return the arguments whose shape has at least one bit, as a dictionary from name to shape.
+    """Return the optional fields that a layout has, as a dictionary from name to shape.
 
-    Each argument NAME=SHAPE is an optional field: a layout has the field only if SHAPE has bits.
-    True stands for a shape of one bit, and False for no bits.
+    Each argument NAME=SHAPE is an optional field. The result has the field only if SHAPE is wider
+    than 0 bits. SHAPE may also be True for one bit, or False for 0 bits.
     """
     _OPTIONAL.update(fields)
     shapes = {
@@ -30,17 +30,19 @@ def present(**fields: Any) -> dict[str, Any]:
 
 
 def inputs(**fields: Any) -> dict[str, Any]:
-    """Return an input port for each argument whose shape has bits, as a dictionary by name.
+    """Return the optional input ports that a component has, as a dictionary from name to port.
 
-    Each argument NAME=SHAPE is an optional port; shapes are as in :func:`present`.
+    Each argument NAME=SHAPE is an optional port. The result has the port only if SHAPE is wider
+    than 0 bits. SHAPE may also be True for one bit, or False for 0 bits.
     """
     return {name: In(shape) for name, shape in present(**fields).items()}
 
 
 def outputs(**fields: Any) -> dict[str, Any]:
-    """Return an output port for each argument whose shape has bits, as a dictionary by name.
+    """Return the optional output ports that a component has, as a dictionary from name to port.
 
-    Each argument NAME=SHAPE is an optional port; shapes are as in :func:`present`.
+    Each argument NAME=SHAPE is an optional port. The result has the port only if SHAPE is wider
+    than 0 bits. SHAPE may also be True for one bit, or False for 0 bits.
     """
     return {name: Out(shape) for name, shape in present(**fields).items()}
 
@@ -48,8 +50,9 @@ def outputs(**fields: Any) -> dict[str, Any]:
 def has(record: Any, name: str) -> bool:
     """Return whether ``record`` has a field or a port with the name ``name``.
 
-    ``record`` is a payload, a component or an interface. Raises :class:`AttributeError` if the
-    result would be false, and ``name`` was never an argument of :func:`present`.
+    ``record`` is a payload, a component or an interface. Only optional fields and ports may be
+    absent. To detect misspelled names, the function raises :class:`AttributeError` for an absent
+    name that was never an argument of :func:`present`, :func:`inputs` or :func:`outputs`.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

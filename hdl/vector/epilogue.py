@@ -43,10 +43,12 @@ class Epilogue(Component):
     element. A beat of ``i`` has a number and a bit ``keep`` for each of ``lanes`` lanes, or of
     ``softmax_lanes`` lanes for a softmax. If the bit is 0, the output element is the zero point
     ``zero``. Output elements have 16 bits if ``wide`` is 1, else 8 bits. A softmax always has 8-bit
-    elements. If ``relu`` is 1, requantized elements below ``zero`` are replaced by ``zero``. Beat k
-    of ``i`` uses the requantization parameters in word k of ``words``. A word has the parameters of
-    ``lanes`` lanes; lane i uses those of lane ``i % lanes``. The elements of beat k are written to
-    address k of ``o_walk`` (a sequence of addresses).
+    elements. If ``relu`` is 1, requantized elements below ``zero`` are replaced by ``zero``.
+
+    Beat k of ``i`` uses the requantization parameters in word k of ``words``. A word has the
+    parameters of ``lanes`` lanes; a softmax with more lanes uses them repeatedly (lane i those of
+    lane ``i % lanes``). The elements of beat k are written to the k-th address of the sequence that
+    ``o_walk`` describes (:class:`Walker`).
 
     Beat k of ``residual`` is the second operand of beat k of ``i``, in three operations. If ``add``
     is 1, the 16-bit elements of both beats are added. If ``rotate`` is 1, ``residual`` has the
@@ -63,10 +65,11 @@ class Epilogue(Component):
 
     A cycle with ``start`` at 1 begins a command; ``done`` is 1 for one cycle when the command's
     last write is accepted. The inputs that select operations, and ``zero``, ``slot``, ``r_zero``
-    and ``column``, must not change during a command. If the configuration has the option ``fused``
-    and the next command has the same values of these inputs, ``start`` may be 1 before ``done``.
-    The output ``owes`` is 1 from this ``start`` until all addresses of the current command are
-    generated; while ``owes`` is 1, ``o_walk`` must be the next command's sequence.
+    and ``column``, must not change during a command. If the configuration has the option ``fused``,
+    ``start`` may be 1 before ``done`` of the previous command, if these inputs have the same values
+    in the new command. The addresses of the new command then wait until all addresses of the
+    previous command are generated. The output ``owes`` is 1 from ``start`` until the new addresses
+    begin; while ``owes`` is 1, ``o_walk`` must describe the new command's addresses.
 
     Throughput is one beat per cycle. A beat is written at least ``latency`` cycles after it was
     accepted. ``rotate`` and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds

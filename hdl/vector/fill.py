@@ -13,12 +13,17 @@ from celosia.hdl.vector.beats import beat_layout
 class Fill(Component):
     """Writes beats of ``i`` to the vector engine's parameter memory or activation tables.
 
-    A beat has the bytes of one scratchpad read. If ``params`` is 1, a beat is one of the
-    ``param_lines`` lines of a parameter word; the first word is written to word ``addr`` of the
-    memory. If ``table`` is 1, beat e contains entry e (one byte) of activation table ``addr``. A
-    scratchpad read begins at a multiple of ``scratchpad_align`` bytes, so the entry is byte
-    ``e % scratchpad_align`` of the beat. Throughput is one beat per cycle. ``start`` loads
-    ``addr``; ``done`` is 1 in the cycle of the last beat.
+    A beat has the bytes of one scratchpad read. ``start`` begins a transfer, during which ``addr``
+    must not change. One of two inputs selects the memory:
+
+    - ``params``: a parameter word has ``param_lines`` lines, and each beat is one line. The first
+      word is written to address ``addr`` of the parameter memory, and further words to the next
+      addresses.
+    - ``table``: beat e is for entry e (one byte) of activation table ``addr``. A scratchpad read
+      begins at a multiple of ``scratchpad_align`` bytes at or before the entry's address. So the
+      beat also has adjacent entries, and entry e is byte ``e % scratchpad_align`` of the beat.
+
+    Throughput is one beat per cycle. ``done`` is 1 in the cycle of the last beat.
     """
 
     def __init__(self, config: VectorConfig):

@@ -26,17 +26,18 @@ class FrontEnds(Component):
     reads requantized accumulators from ``drained`` instead of ``i``. During commands without a
     front end no beat is accepted or output.
 
-    ``command`` must not change from the first input beat of the command to its last beat on ``o``,
-    except for an early SOFTMAX (below). ``opcode`` and ``flag`` are those of the command, but may
-    change one cycle later than ``command``. In machines with the option ``registered`` (more
-    pipeline registers), ``command`` must be valid one cycle before the first beat. The front ends
-    of SOFTMAX and NORM then receive all inputs except the streams one cycle later.
+    ``start`` must be 1 for one cycle before the first input beat of a SOFTMAX. Rules for the other
+    inputs:
 
-    ``start`` must be 1 for one cycle before the first input beat of a SOFTMAX. The SOFTMAX is early
-    if the last input beat of the previous SOFTMAX is not accepted before this cycle. The output
-    ``owes`` is then 1 until that last beat is accepted, and ``command`` must already be the new
-    command. The new command may differ from the previous command only in the fields that
-    :class:`SoftmaxFront` loads for the next softmax.
+    - ``command`` must not change from the first input beat of the command to its last beat on
+      ``o``. The exception is a SOFTMAX that starts early: input beats of the previous SOFTMAX are
+      still to be accepted. The output ``owes`` is then 1 from ``start`` until the last of these
+      beats is accepted. Meanwhile ``command`` must already be the new command. It may differ from
+      the previous command only in the fields that :class:`SoftmaxFront` loads for the next softmax.
+    - ``opcode`` and ``flag`` belong to ``command``, but may change one cycle later.
+    - In machines with the option ``registered`` (more pipeline registers), ``command`` must be
+      valid one cycle before the first beat. The front ends of SOFTMAX and NORM then receive all
+      inputs except the streams one cycle later.
     """
 
     def __init__(self, config: VectorConfig):

@@ -87,20 +87,25 @@ class SoftmaxFront(Component):
     """Processes the input of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
     In each row of ``i``, columns outside ``start_column`` to ``limit - 1`` are masked. From row to
-    row, ``start_step`` is added to ``start_column``, and ``limit_step`` to ``limit``. If
-    ``diagonal_en`` is 1, ``diagonal_value`` is added to the result in one column of each row:
-    column ``diagonal`` plus the number of the row.
+    row, ``start_step`` is added to ``start_column``, and ``limit_step`` to ``limit``. For attention
+    with a share of the identity matrix (shaped attention), ``diagonal_value`` is added to the
+    result in one column of each row, if ``diagonal_en`` is 1. This column is ``diagonal`` plus the
+    number of the row.
 
     If the configuration has ``row_factors``, the results are exponentials that are not divided by
     the sum of their row. For each row, ``factor`` then outputs the reciprocal of this sum and the
     index at which it is to be stored for a later command. ``number`` is the index for row 0; each
     further row has the next index.
 
-    ``start`` may be 1 for the next softmax before the last input beat of the current softmax is
-    accepted. In the cycle of that beat, ``start_column``, ``limit`` and ``number`` are loaded for
-    the next softmax. The output ``owes`` is 1 from ``start`` to that cycle; in these cycles, the
-    three loaded inputs must have the values of the next softmax. All inputs except ``i`` and these
-    three must be the same for both.
+    ``start`` announces a softmax. It may be 1 while input beats of the previous softmax are still
+    to be accepted. The output ``owes`` is 1 from ``start`` to the cycle in which the last of these
+    beats is accepted; without such beats, it is 1 in the cycle of ``start`` only. In the last cycle
+    with ``owes`` at 1, the new values of ``start_column``, ``limit`` and ``number`` are loaded.
+    These rules apply to the inputs:
+
+    - ``start_column``, ``limit`` and ``number`` must have the new values while ``owes`` is 1.
+    - If input beats of the previous softmax are left at ``start``, the other inputs except ``i``
+      must have the same values for the two softmaxes.
 
     With the option ``registered`` (more pipeline registers), there is a register stage before the
     softmax unit, and one after it.

@@ -47,7 +47,12 @@ class KeptFactors(Component):
         )
 
     def circuit(self, m):
-        """Place counters of the row factors that started commands have not yet delivered."""
+        """Build counters of the row factors that have not yet arrived, for the started commands.
+
+        A row factor is a number that a NORM or SOFTMAX computes for each row of its input. A
+        counter increases by the number of rows when a command starts, and decreases when a factor
+        arrives. The outputs ``norms`` and ``softmaxes`` are 1 while factors are missing.
+        """
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.has_norm:
             self._norms(m)

@@ -11,22 +11,27 @@ from celosia.hdl.ports import command_layout
 class Overlap(Component):
     """Stores a vector command until its results are written, while the next command begins.
 
-    ``i`` is the command whose input the vector engine reads. ``o`` is the command whose results the
-    engine writes. If ``behind`` is 1, two commands overlap: ``o`` is the stored command, which came
-    before ``i``. If ``behind`` is 0, ``o`` is ``i``.
+    The output ``o`` is the command whose results the vector engine writes. The input ``i`` is the
+    command whose input the engine reads. Usually they are the same command. If the output
+    ``behind`` is 1, two commands overlap: ``o`` is a stored command, which came before ``i``.
 
-    If ``early`` is 1, the engine must accept command ``i`` in this cycle, before the results of
-    ``i`` are written. The command is stored, and ``behind`` is 1 from the next cycle to the
-    command's last write. ``early`` is 1 only if ``fused`` is true and the command has the flag
-    ``followed``, which permits the next command to begin early. ``follows`` is 1 if command ``i``
-    has the opcode of the stored command. While ``behind`` is 1, command ``i`` may start only if
-    ``follows`` is 1.
+    Two outputs control the engine:
 
-    Four inputs report the progress of the commands. ``read`` is 1 in the cycle in which command
-    ``i`` requests its last row of accumulators. ``reading`` is 1 while command ``i`` still requests
-    its second operand. ``owes`` is 1 until all units of the engine have begun command ``i``.
-    ``written`` is 1 in the cycle in which the last beat of command ``o`` is written. ``early`` is 1
-    at least ``stages`` (0 or 1) cycles after ``read``.
+    - ``early``: the engine must accept command ``i`` in this cycle, before its results are written.
+      The command is then stored, and ``behind`` is 1 from the next cycle until its last write.
+    - ``follows``: command ``i`` has the opcode of the stored command. While ``behind`` is 1,
+      command ``i`` may start only if ``follows`` is 1.
+
+    ``early`` is 1 if ``fused`` is true and all of these conditions are met:
+
+    - Command ``i`` has the flag ``followed``, which permits the next command to begin early.
+    - Command ``i`` has requested its last row of accumulators: the input ``read`` is 1 in the cycle
+      of this request. ``early`` follows at least ``stages`` (0 or 1) cycles after ``read``.
+    - Command ``i`` has no requests of its second operand left: the input ``reading`` is 0.
+    - All units of the engine have begun command ``i``: the input ``owes`` is 0.
+    - No earlier command is stored: ``behind`` is 0.
+    - Command ``i`` does not end in this cycle: the input ``written`` is 0. ``written`` is 1 in the
+      cycle in which the last beat of command ``o`` is written.
     """
 
     def __init__(self, *, stages: int, fused: bool):

@@ -73,16 +73,16 @@ def held_bits(config: VectorConfig) -> list[int | None]:
 def sums_stages(config: VectorConfig) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    It is 1 if the machine has the option ``registered`` (more pipeline registers) and stores row
-    factors (numbers by which the rows of a matrix are multiplied). Parameter words, which are
-    multiplied by row factors, then reach the requantizers later than sums from accumulators do. The
-    sums must wait for the words, so the register stage takes no additional time.
+    A row factor is a number by which a row of a matrix is multiplied. If the machine stores row
+    factors, it multiplies the requantization parameters by them, so that the parameters reach the
+    requantizers later than the sums. A register stage for the sums then costs no time. The result
+    is 1 in such a machine with the option ``registered`` (more pipeline registers), else 0.
     """
     return config.stages * (config.row_factors > 0)
 
 
 def factor_members(config: VectorConfig) -> dict[str, Any]:
-    """Return a dictionary from name to port: the ports of a :class:`ParamMemory` for row factors.
+    """Return the ports of a :class:`ParamMemory` for row factors: a dictionary from name to port.
 
     A row factor is a number by which a row of a matrix is multiplied.
     """
@@ -97,34 +97,37 @@ def factor_members(config: VectorConfig) -> dict[str, Any]:
 class ParamMemory(Component):
     """Stores ``depth`` parameter words; bits that are constant in all words are not stored.
 
-    A parameter word has the requantization parameters of all lanes, in ``param_lines`` lines of
-    ``line_bytes`` bytes. By default, ``depth`` is the configuration field ``param_depth``. If
-    ``write_en`` is 1, ``write_data`` is written to line ``write_line`` of word ``write_addr``;
-    words beyond ``depth`` are not stored. A word must not be read in the cycle in which it is
-    written; the program's dependency tokens prevent this.
+    A parameter word has the requantization parameters (bias, multiplier and shift) of all lanes, in
+    ``param_lines`` lines of ``line_bytes`` bytes. By default, ``depth`` is the configuration field
+    ``param_depth``. If ``write_en`` is 1, ``write_data`` is written to line ``write_line`` of word
+    ``write_addr``; words beyond ``depth`` are not stored. A word must not be read in the cycle in
+    which it is written; the program's dependency tokens prevent this.
 
-    A cycle with ``start`` at 1 begins a walk: a :class:`Walker` generates a sequence of beats from
-    ``walk``. For each beat, the word at the beat's address is read. ``o`` outputs these words, up
-    to one per cycle. The first word follows ``start`` by three cycles, or by four with the option
-    ``registered`` (more pipeline registers). If ``marked`` is true, each word on ``o`` also has the
-    fields ``count``, ``row_last`` and ``last`` of its beat.
+    The memory outputs a word for each beat of a matrix (group of elements processed in one cycle).
+    ``walk`` describes the sequence of the words' addresses (:class:`Walker`). A cycle with
+    ``start`` at 1 begins the sequence. ``o`` outputs the words, up to one per cycle; the first
+    follows ``start`` by three cycles, or by four with the option ``registered`` (more pipeline
+    registers). If ``marked`` is true, each word on ``o`` also has the fields ``count``,
+    ``row_last`` and ``last`` of its beat (:func:`word_layout`).
 
     If the configuration has the option ``fused``, ``start`` may be 1 before all words of the
-    current walk have been read. The next walk then waits for the end of the current walk. The
-    output ``owes`` is 1 from ``start`` until the next walk begins; while it is 1, ``walk`` must
-    describe the next walk.
+    current sequence have been read. The next sequence then waits for the end of the current one.
+    The output ``owes`` is 1 from ``start`` until the next sequence begins; while it is 1, ``walk``
+    must describe the next sequence.
 
     If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
-    matrix are multiplied), and words on ``o`` are three cycles later. If the input ``factors`` is
-    1, the multipliers and shifts of a word change: results are then also multiplied by the factor
-    of the beat's row (``celosia.sim.requantize.times_factor``). If ``factors`` is 0, words do not
-    change.
+    matrix are multiplied). Each word on ``o`` is then three cycles later. These inputs control
+    them:
 
-    ``factor`` is the storage index of the factor of row 0; the next rows have the next indices. If
-    ``by_tile`` is 1, factors belong to tile columns (groups of columns, at most as wide as the
-    array) instead of rows. ``factor`` is then the index for tile column 0, and the next tile
-    columns have the next indices. A factor on the input ``kept`` is stored at its index; only walks
-    that start in later cycles may read it.
+    - ``kept`` has a factor and its storage index. The factor is stored; only sequences that start
+      in later cycles may read it.
+    - ``factors`` is 1 if each word is to be multiplied by the factor of its beat's row. The
+      multipliers and shifts on ``o`` are then those of the product
+      (``celosia.sim.requantize.times_factor``).
+    - ``factor`` is the storage index for row 0. Each further row has the next index.
+    - ``by_tile`` is 1 if factors belong to tile columns (groups of columns, at most as wide as the
+      array) instead of rows. ``factor`` is then the index for tile column 0, and each further tile
+      column has the next index.
     """
 
     def __init__(

@@ -48,29 +48,30 @@ class VectorEngine(Component):
     its sums, through ``s``. PARAMS and TABLE fill the engine's memories of parameters and
     activation tables.
 
-    A command is accepted in the cycle of its last write, together with ``status.done``. The output
+    A command is accepted in the cycle of its last write, in which ``status.done`` is 1. The output
     may overwrite the input row by row, if its elements are not wider than those of the input. A
-    DRAIN or SOFTMAX with the flag ``followed`` is accepted earlier, as soon as all of its input has
-    been requested. The next command then begins while the output is still being written.
+    DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has been
+    requested. The next command then begins while the output is still being written.
 
     The table has the number of cycles of a command of m rows of n columns (PARAMS: n words), from
     the cycle that offers the command to ``done``, if the engine never waits for a memory or for row
-    factors. ``beats`` is the number of input beats (groups of elements read in one cycle),
-    ``m * ceil(n / lanes)``. A DRAIN has separate beats for each tile column (group of up to
-    ``array.cols`` columns). For SOFTMAX, ``softmax_lanes`` replaces ``lanes``. ``reader_latency``
-    and ``drain_latency`` are the cycles from the start of a command to its first input beat, from
-    the scratchpad or the accumulators. ``overhead`` is ``reader_latency + Epilogue.latency``.
+    factors. A beat is the group of elements read in one cycle. In the table, ``row`` is the number
+    of beats of a row, ``ceil(n / lanes)``, and ``beats`` is ``m * row``. For SOFTMAX,
+    ``softmax_lanes`` replaces ``lanes``. For DRAIN, the beats of each tile column (group of up to
+    ``array.cols`` columns) count separately. ``reader_latency`` and ``drain_latency`` are the
+    cycles from the start of a command to its first input beat, from the scratchpad or the
+    accumulators. ``overhead`` is ``reader_latency + Epilogue.latency``.
 
-    ========= =====================================================================
+    ========= ========================================================
     DRAIN     beats + drain_latency + Epilogue.latency
     MAP       beats + overhead
-    SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (ceil(n / lanes) - 1)
-    NORM      beats + overhead + AddNormUnit.latency + ceil(n / lanes) - 1
+    SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (row - 1)
+    NORM      beats + overhead + AddNormUnit.latency + row - 1
     PARAMS    n * param_lines + reader_latency
     TABLE     256 + reader_latency
-    ========= =====================================================================
+    ========= ========================================================
 
-    These cases change the table's cycles:
+    These cases change the cycles:
 
     - The flags ``rotate`` and ``times`` add ``RotaryUnit.latency``, the flag ``polynomial`` adds
       ``Epilogue.polynomial_latency``.
@@ -78,8 +79,8 @@ class VectorEngine(Component):
     - If SOFTMAX or NORM reads accumulators (option ``fused``), ``drain_latency + Intake.latency``
       replaces ``reader_latency``.
     - With ``row_factors``, SOFTMAX and NORM store a factor of each row for a later DRAIN. NORM then
-      takes beats + overhead + 1 cycles. For SOFTMAX, the table's factor 2 becomes 1. DRAIN and MAP
-      take ``celosia.arch.latency.words_wait`` more cycles.
+      takes ``beats + overhead + 1`` cycles, and SOFTMAX ``row - 1`` cycles less. DRAIN and MAP take
+      ``celosia.arch.latency.words_wait`` cycles more.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.

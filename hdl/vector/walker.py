@@ -40,11 +40,13 @@ def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
 
 
 def place_layout(addr_width: int) -> data.StructLayout:
-    """Return the layout of a :class:`Walker`'s output: one beat (some adjacent columns of a row).
+    """Return the layout of an output beat of :class:`Walker`: the address of some columns of a row.
 
-    ``addr`` is the beat's address, and ``count`` its number of columns. ``row_last`` is 1 for the
-    last beat of a tile's row, ``tile_last`` for the last beat of a tile, and ``last`` for the last
-    beat of the walk.
+    A Walker passes over a matrix tile by tile (a tile is a group of adjacent columns), and over a
+    tile row by row. A beat is some adjacent columns of a row of the tile. ``addr`` is the address
+    of the beat's first column, in bytes of the scratchpad or words of a parameter memory. ``count``
+    is the beat's number of columns. ``row_last`` is 1 for the last beat of a row of a tile,
+    ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the matrix.
     """
     return data.StructLayout(
         {
@@ -58,13 +60,17 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Start a walk (sequence of addresses) when ``start`` is 1; ``behind`` permits a queued walk.
+    """Connect ``start`` to ``walker``, and return a bit that is 1 while a new walk waits to begin.
 
-    ``walker`` generates the walk. If ``behind`` is true, ``start`` may be 1 during a walk: the next
-    walk is then queued, and follows the current walk without a gap. The result is a bit that is 1
-    from ``start`` until the new walk starts. If ``behind`` is false, nothing is queued, and the
-    result is the constant 0. If the walker's ``stages`` is 1, ``start`` passes a register, so a
-    walk starts at least one cycle after ``start``.
+    A walk is the sequence of addresses that ``walker`` (:class:`Walker`) generates for one matrix.
+    A cycle with ``start`` at 1 begins a walk. If the walker's ``stages`` is 1, the walk begins at
+    least one cycle later.
+
+    - If ``behind`` is true, ``start`` may be 1 during a walk. The new walk then waits, and follows
+      the current walk without a gap. The result is 1 from ``start`` until the new walk begins.
+      While it is 1, the walker's input must describe the new walk, and ``start`` must not be 1
+      again.
+    - If ``behind`` is false, ``start`` must not be 1 during a walk, and the result is always 0.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))

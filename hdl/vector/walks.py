@@ -16,16 +16,21 @@ class VectorWalks(Component):
     """Computes the walks (:class:`Walker`) of a vector command; combinational.
 
     A walk is the sequence of addresses of one operand, one per beat (some adjacent columns of a
-    row). ``i`` is the walk over the input. ``r`` is the walk over the second input or the residual.
-    ``o`` is the walk over the output. ``s`` is the walk over the sums of input and residual that a
-    NORM writes. ``params`` is the walk over the parameter words that requantize the output. ``pre``
-    is the walk over the parameter words that requantize accumulators, if a SOFTMAX or NORM reads
-    accumulators.
+    row). The command has these walks:
+
+    - ``i``: the input.
+    - ``r``: the second input, or the residual that is added to the output.
+    - ``o``: the output.
+    - ``s``: the sums of input and residual that a NORM writes.
+    - ``params``: the parameter words that requantize the output.
+    - ``pre``: the parameter words that requantize accumulators, if a SOFTMAX or NORM reads
+      accumulators as its input.
 
     Beat k of every walk belongs to the same columns of the same row: ``lanes`` columns, or
-    ``softmax_lanes`` for a SOFTMAX. Beats are ordered row by row. Only a DRAIN processes one tile
-    column (a group of columns, at most as wide as the array) after another, because accumulators
-    are read in this order.
+    ``softmax_lanes`` for a SOFTMAX. The order of beats depends on the command. A tile column is a
+    group of columns, at most as wide as the array. A DRAIN processes all rows of one tile column
+    before the next tile column, because accumulators are stored in this order. Other commands
+    process one whole row before the next row.
 
     If the command has the flag ``rotate``, the addresses of ``r`` repeat for each head of a row,
     because all heads use the same cosines and sines. PARAMS and TABLE use only the walk ``i``; a

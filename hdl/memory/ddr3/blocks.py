@@ -62,9 +62,9 @@ class BlockReader(Component):
     A block is the data of one access to the DDR3 chip. ``port`` receives the bursts, and outputs
     their words, one per cycle. ``o_block`` outputs the addresses of the blocks to read, one per
     cycle. No further block is requested while ``READ_AHEAD`` requested blocks still have words to
-    output. If ``i_valid`` is 1, ``i`` is the data of the oldest requested block that has not
-    arrived yet. The first block of a burst is requested one cycle after the last block of the
-    previous burst.
+    output. ``i`` receives the data of the blocks in the order of their requests, one block in each
+    cycle with ``i_valid`` at 1. The first block of a burst is requested one cycle after the last
+    block of the previous burst.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

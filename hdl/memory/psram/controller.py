@@ -1,4 +1,4 @@
-"""A PSRAM controller that divides bursts into commands; the chip's clock has an edge per cycle."""
+"""A PSRAM controller that divides bursts into commands; it has twice the chip's clock frequency."""
 
 from amaranth.hdl import Array, Cat, Const, Mux, Signal
 from amaranth.lib.fifo import SyncFIFOBuffered

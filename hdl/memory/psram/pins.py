@@ -1,4 +1,4 @@
-"""The pins of PSRAM with HyperBus, and registers clocked in the middle of a cycle."""
+"""The pins of PSRAM with HyperBus, and falling-edge registers for the chip's clock and its data."""
 
 from amaranth.hdl import ClockDomain, ClockSignal, Signal
 from amaranth.lib import wiring
@@ -40,12 +40,14 @@ class PsramPins(wiring.Signature):
 
 
 class HalfCycles(Component):
-    """Registers that drive the chip's clock and sample the chip's data in the middle of each cycle.
+    """Registers on the falling edge of ``sync``, which drive the chip's clock and sample its data.
 
-    In the middle of a cycle, the clock pin ``ck`` becomes ``clock``, and ``ck_n`` its complement.
-    At the same time the pins ``dq_i`` and ``rwds_i`` are sampled. The outputs ``dq`` and ``rwds``
-    have the samples in the next cycle. If ``ck`` has an edge in cycle t, the data of this edge are
-    on ``dq`` in cycle t + ``BACK`` (2).
+    The falling edge is in the middle of a cycle. There, the clock pin ``ck`` takes the value of the
+    input ``clock`` in this cycle, and ``ck_n`` the complement. At the same time the pins ``dq_i``
+    and ``rwds_i`` are sampled; the outputs ``dq`` and ``rwds`` have the samples in the next cycle.
+
+    If ``ck`` has an edge in cycle t, the data that the chip sends after this edge are sampled in
+    cycle t + 1. They are on ``dq`` in cycle t + 2 (t + ``BACK``).
     """
 
     def __init__(self, chip: PsramChip):
