@@ -20,7 +20,7 @@ from celosia.generators.lower.cached import Cached
 from celosia.generators.lower.choices import Choices, Way
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.decoder import Layers
-from celosia.generators.lower.encoder_compiler import Options, compile_model
+from celosia.generators.lower.encoder_compiler import Options, compile_model, compiled_trial
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.instructions import fused
@@ -28,7 +28,7 @@ from celosia.generators.lower.lower import SAMPLED, lower
 from celosia.generators.lower.planner import plan
 from celosia.generators.lower.residence import Cache, Memory, Register, of_text
 from celosia.generators.lower.schedule import LOOPS, TOGETHER_FIRST, first_plans, schedule
-from celosia.generators.lower.search import Search
+from celosia.generators.lower.search import PlacedTrial, Search
 from celosia.generators.lower.staging import STAGES, WEIGHTS, WORDS, Stage, least_size
 from celosia.generators.lower.text_compiler import ways_of
 from celosia.generators.lower.token_attention import TokenAttention
@@ -38,6 +38,8 @@ from celosia.generators.program.draft import Draft, Ref, flatten
 from celosia.generators.program.image import ImageBuilder
 from celosia.generators.program.layout import aligned_rows
 from celosia.generators.quantize.options import Quantization
+from celosia.generators.quantize.quantize import quantize_model
+from celosia.tb.verify.fuzz.models import differs
 from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL
 from tests.support.decoders import CONFIGS, DECODERS, GPT, HELD, LLAMA, PAIRS
@@ -122,6 +124,44 @@ def test_trials_have_a_sample_of_the_layers() -> None:
         len(each.program.entries["encode"].written) for each in (trial, search.finish(trial))
     )
     assert sampled < whole
+
+
+def test_layers_that_end_with_the_next_norm_are_sampled_with_the_last_layer() -> None:
+    config = PRESETS["odd"].replace(program_depth=1 << 14)
+    model, rng = MODEL.replace(tokens=16, dim=48, layers=12), np.random.default_rng(1)
+    weights, inputs = random_weights(rng, model), random_inputs(rng, model, 1)
+    quantized = quantize_model(model, weights, inputs, config)
+    search = Search(quantized, config, 1)
+    plans = first_plans(quantized, config, sparse=False)[0]
+    choices = dataclasses.replace(plans[0][0], loop_layers=False, ends_ahead=True)
+    trial = search.try_out(choices)
+    assert trial.source.lowered.missing
+    compiled = compiled_trial(quantized, config, search.finish(trial), 1)
+    assert differs(compiled, weights, inputs) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "looped", "ahead"),
+    [("medium", 2, False, True), ("odd", 2, False, False), ("micro", 3, True, False)],
+)
+def test_layers_end_with_the_next_norm_if_that_is_faster(name, layers, looped, ahead) -> None:
+    """The iterations of a loop are equal, which the last one of three is not."""
+    model = encoder(PRESETS[name], MODEL.replace(layers=layers))
+    chosen = schedule(model, PRESETS[name]).source.choices
+    assert (chosen.loop_layers, chosen.ends_ahead) == (looped, ahead)
+
+
+def test_a_faster_program_that_does_not_fit_as_a_whole_is_not_used(monkeypatch) -> None:
+    finish, plain = Search.finish, schedule(encoder(SMALL), SMALL).source.choices
+    assert plain.ends_ahead
+
+    def refused(search: Search, best: PlacedTrial) -> PlacedTrial:
+        if best.source.choices.ends_ahead:
+            raise FitError("too long")
+        return finish(search, best)
+
+    monkeypatch.setattr(Search, "finish", refused)
+    assert not schedule(encoder(SMALL), SMALL).source.choices.ends_ahead
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,9 @@ class Choices:
     piped: bool = True
     """True if, in a loop over a product's parts, a block's loads run beside the products of the
     block before, and take two places in turn; false if they take one place before its products."""
+    ends_ahead: bool = False
+    """True if each section of the program, such as a layer, ends with the norm or conversion that
+    the next section begins with."""
     reloads: bool = False
     """True if a product's parts load the input's blocks of columns again, as they load weights."""
     spills: bool = False
@@ -68,15 +71,15 @@ class Choices:
 
         A load copies weights to a scratchpad buffer (``blob_bytes``). A block is a part of a tensor
         with a separate buffer (``block_bytes``). Equal sizes also give True. The result is False if
-        the loops (:attr:`loop_layers`, :attr:`loop_heads`, :attr:`loop_parts`) or the rule for
-        omitting zeros (:attr:`compact`) differ.
+        the loops (:attr:`loop_layers`, :attr:`loop_heads`, :attr:`loop_parts`), the rule for
+        omitting zeros (:attr:`compact`) or the ends of layers (:attr:`ends_ahead`) differ.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
 
     @property
     def _kind(self) -> tuple[object, ...]:
-        return self.loop_layers, self.loop_heads, self.loop_parts, self.compact
+        return self.loop_layers, self.loop_heads, self.loop_parts, self.compact, self.ends_ahead
 
     @property
     def unplaced(self) -> "Choices":

@@ -7,6 +7,7 @@ external memory until their next use.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.lower.assembly import (
@@ -26,6 +27,8 @@ from celosia.generators.program.calls import Call, Index, registers
 from celosia.generators.program.draft import Node, Repeat, arrange, flatten, repeat, upper
 from celosia.generators.program.executable import AGAIN, ENCODE, Run
 from celosia.generators.program.loops import with_barriers
+
+Section = TypeVar("Section")
 
 SHORT = 16
 """Ratio of the longest input's rows to a short one's."""
@@ -63,7 +66,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
     nodes = _nodes(sections, choices)
     least, used = _extent(nodes)
     if lowered.missing:
-        fewer = replace(lowered, layers=lowered.layers[:-1])
+        fewer = replace(lowered, layers=_sampled(lowered.layers, len(lowered.layers) - 1))
         words_before, before = _extent(_nodes(_sections(fewer, choices), choices))
         least += lowered.missing * (least - words_before)
         used = repeated(used, before, lowered.missing)
@@ -98,12 +101,13 @@ def assembly(
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:
-        lowered = replace(lowered, layers=lowered.layers[:layers])
+        lowered = replace(lowered, layers=_sampled(lowered.layers, layers))
     if placed.spilled is None:
         sections = _sections(lowered, choices)
     else:
         before, *inside, after = placed.spilled.sections
-        sections = [before, *inside[: len(lowered.layers)], after]
+        inside = inside if layers is None else _sampled(inside, layers)
+        sections = [before, *inside, after]
     programs = _programs(_nodes(sections, choices), lowered.call, coarser=layers is None)
 
     def run(entry: str, length: int, divisor: int = 1) -> Run:
@@ -125,6 +129,11 @@ def assembly(
         held={} if placed.spilled is None else placed.addresses,
         interval=SPILL_INTERVAL if choices.spills else 1,
     )
+
+
+def _sampled(layers: Sequence[Section], count: int) -> list[Section]:
+    """Return the first layers and the last one, at most ``count`` in all."""
+    return [*layers[: count - 1], *layers[max(count - 1, 0) :][-1:]]
 
 
 def _extent(nodes: Sequence[Node]) -> tuple[int, dict[str, Use]]:
@@ -166,7 +175,9 @@ def kept_buffers(nodes: Sequence[Node]) -> set[str]:
 def _sections(lowered: Lowered, choices: Choices) -> Sequence[Sequence[Node]]:
     """Return the instructions before the layers, of each layer, and after the layers."""
     sections = [lowered.before, *lowered.layers, lowered.after]
-    return arrange(sections, choices.ahead, across=not choices.loop_layers)
+    # No further, so that a load follows the last use of its buffer in the previous layer.
+    longest = min(map(len, lowered.layers), default=1) - 1
+    return arrange(sections, min(choices.ahead, longest), across=not choices.loop_layers)
 
 
 def _nodes(sections: Sequence[Sequence[Node]], choices: Choices) -> list[Node]:

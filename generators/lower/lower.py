@@ -21,7 +21,7 @@ from celosia.generators.lower.pooling import lower_pool
 from celosia.generators.lower.residence import Memory
 from celosia.generators.lower.sequence_attention import lower_attention
 from celosia.generators.lower.staging import Rows
-from celosia.generators.lower.walk import Rowwise, Step
+from celosia.generators.lower.walk import Rowwise, Step, ending_ahead
 from celosia.generators.program.allocate import live_bytes, uses
 from celosia.generators.program.calls import Call
 from celosia.generators.program.draft import Item, flatten
@@ -107,14 +107,18 @@ def lower(
         lowering.leaving[place] = output
     if blocks[model.input.buffer].in_columns and choices.reloads:
         lowering.arriving[model.input.buffer] = source
-    before = lowering.section("before", model.before)
+    if choices.ends_ahead:
+        opening, *inside, ending = ending_ahead(model)
+    else:
+        opening, *inside, ending = model.before, *model.layers, model.after
+    before = lowering.section("before", opening)
     first = Item()
     if choices.loops:
         lowering.stage.load(first, BARRIER, np.zeros(config.word_bytes, np.uint8))
     if model.start is not None:
         # It is added to the first product, whose operands come before it.
         piece = lowering.image.add(model.start.astype("<i2").view(np.uint8).ravel())
-        lowering.load_tensor(before[0], model.before[0].target, piece)
+        lowering.load_tensor(before[0], opening[0].target, piece)
     entering = Item() if choices.input_last else first
     lowering.load_tensor(entering, model.input, source)
     # The scratchpad keeps one layer's tensors; the next layer's take the same places.
@@ -122,7 +126,7 @@ def lower(
         f"layer.{index}" if lowering.stage.keeps else "layer" for index in range(len(model.layers))
     ]
     sizes, layers = [lowering.image.size], list[list[Item]]()
-    for name, ops in zip(names, model.layers, strict=True):
+    for name, ops in zip(names, inside, strict=True):
         layers.append(lowering.section(name, ops))
         sizes.append(lowering.image.size)
         if sample and len(layers) == 1:
@@ -130,12 +134,16 @@ def lower(
             _check_layer(lowering.memory, layers[0], count, _tensors(lowering))
         if sample and len(layers) > SAMPLED and sum(map(len, layers[:-2])) >= 2 * MOST_AHEAD:
             break
+    missing = len(inside) - len(layers)
+    if missing and choices.ends_ahead:
+        # It ends with another tensor than the layers before it.
+        layers.append(lowering.section(names[-1], inside[-1]))
+        missing -= 1
+    lowering.image.skip(missing * (sizes[-1] - sizes[-2]) if missing else 0)
     if choices.input_last:
-        opening = [*before, *([] if choices.loop_layers else layers[0]), first][0]
-        opening.loads += entering.loads
-    missing = len(model.layers) - len(layers)
-    lowering.image.skip(missing * (sizes[-1] - sizes[len(layers) - 1]))
-    after = lowering.section("after", model.after)
+        earliest = [*before, *([] if choices.loop_layers else layers[0]), first][0]
+        earliest.loads += entering.loads
+    after = lowering.section("after", ending)
     lowering.image.check(lowering.name)
     last = Item()
     if not blocks[place].in_columns:

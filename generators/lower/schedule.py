@@ -8,6 +8,7 @@ other settings, such as the size of loads, one after another
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
@@ -200,7 +201,13 @@ def _first(
         trial = scheduler.try_out(plan)
         # Layers that are not alike may differ in more than the first ones.
         whole = trial if scheduler.alike and search else scheduler.finish(trial)
-        return scheduler.finish(settle(scheduler.improve(trial))) if search else whole
+        if not search:
+            return whole
+        *faster, last = scheduler.improve(trial)
+        for each in faster:
+            with suppress(FitError):
+                return scheduler.finish(each)
+        return scheduler.finish(last)
 
     def ends(plan: Choices, refusal: FitError) -> bool:
         alike = bool(refusals) and refusal.excess == refusals[-1].excess

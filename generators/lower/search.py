@@ -15,7 +15,7 @@ from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import is_nested
 from celosia.generators.graph.quantized import QuantizedModel
 from celosia.generators.graph.templates import are_alike
-from celosia.generators.lower.assembly import Trial, fastest, first_fit
+from celosia.generators.lower.assembly import Trial, fastest, first_fit, settle
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.encoder_entries import Placed, assembly, placed
 from celosia.generators.lower.fitting import FitError, Stage
@@ -105,7 +105,7 @@ class Search:
         except FitError as refusal:
             self._note(plan, refusal)
             raise
-        longest = max(len(section) for section in lowered.layers) - 1
+        longest = min(map(len, lowered.layers)) - 1
         aheads = sorted({min(a, longest) for a in AHEAD if a <= plan.ahead}, reverse=True)
         plans = [replace(plan, ahead=ahead) for ahead in aheads]
         refused = list[FitError]()
@@ -135,7 +135,8 @@ class Search:
             *sorted(lowered.memory.buffers.items()),
         )
         loops = plan.loop_layers, plan.loop_heads, plan.loop_parts, plan.piped, plan.home
-        key = *loops, plan.height, plan.together, plan.ahead, plan.whole, plan.input_last, shape
+        order = plan.ahead, plan.whole, plan.input_last, plan.ends_ahead
+        key = *loops, plan.height, plan.together, *order, shape
         if key not in self._tried:
             sample = assembly(fitting, self.model.description, SAMPLED)
             self._tried[key] = sample.trial(fitting.addresses)
@@ -177,14 +178,29 @@ class Search:
             axes = (blocks, wholes, axes[1], [{"ahead": ahead} for ahead in (0, 2, 4)], chunks)
         return axes
 
-    def improve(self, best: PlacedTrial) -> PlacedTrial:
-        """Return a faster program than ``best``, found by changing one choice after another.
+    def improve(self, best: PlacedTrial) -> list[PlacedTrial]:
+        """Return programs found by changing one choice of ``best`` after another, fastest first.
 
         Choices are settings of the compiler, such as the size of loads. For each choice, the method
         tries all alternatives from :meth:`changes`. It keeps the program with the fewest predicted
         cycles, and changes the next choice of this program. If cycles are equal, the program with
-        fewer words is kept. If no change is better, the result is ``best``.
+        fewer words is kept.
+
+        If ``best`` is faster with layers that end with the next layer's norm
+        (:attr:`Choices.ends_ahead`), the search is done from both programs. The result then has two
+        programs, and otherwise one.
         """
+        plan, plans = best.source.choices, list[Choices]()
+        # The iterations of a loop are at equal distances, which the last layer's end is not.
+        if not plan.loop_layers or len(self.model.layers) <= SAMPLED:
+            plans = [replace(plan, ends_ahead=True, ahead=AHEAD[0])]
+        faster = fastest(self.try_out, plans, best)
+        starts = [best] if faster is best else [best, faster]
+        ended = [settle(self._improved(start)) for start in starts]
+        return sorted(ended, key=lambda trial: trial.cost)
+
+    def _improved(self, best: PlacedTrial) -> PlacedTrial:
+        """Return the fastest program that is found from ``best`` on."""
         for changes in self.changes(best.source.choices):
             plans = [replace(best.source.choices, **change) for change in changes]
             best = fastest(self.try_out, plans, best)

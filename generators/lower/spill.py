@@ -125,7 +125,7 @@ class Spill:
             for name in touch.needs:
                 self.uses[name].append((place, name in touch.anew))
         self.lasting = set() if ends else self.across
-        self.saved = set(self.across) if index else set()
+        self.saved = self.across & self.outside.keys()
         placed: list[Node] = []
         for place, (node, touch) in enumerate(zip(nodes, touches, strict=True)):
             for name in sorted(touch.needs - self.here.keys()):

@@ -63,12 +63,13 @@ def steps(
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
     """Return a model's operations in sections: before the layers, each layer, after the layers.
 
-    Each section of the model, except the first, begins with a norm or a conversion of the residual
-    stream. The function moves this operation to the end of the previous section.
+    A section that begins with a norm or a conversion of the residual stream loses this operation:
+    the function moves it to the end of the previous section.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]
     for ops in rest:
-        sections[-1] += ops[:1]
-        sections.append(ops[1:])
+        moved = int(bool(ops) and isinstance(ops[0], Rowwise))
+        sections[-1] += ops[:moved]
+        sections.append(ops[moved:])
     return sections

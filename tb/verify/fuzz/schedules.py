@@ -162,6 +162,7 @@ def _plan(rng: Random, search: Search, kind: list[list[Choices]]) -> Choices:
     for changes in search.changes(drawn):
         if changes and rng.random() < 0.5:
             drawn = replace(drawn, **changes[int(rng.integers(len(changes)))])
+    drawn = replace(drawn, ends_ahead=bool(rng.random() < 0.3))
     kept = homes(search.model, search.config, drawn)
     if kept and rng.random() < 0.5:
         drawn = replace(drawn, home=kept[int(rng.integers(len(kept)))])
