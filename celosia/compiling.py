@@ -24,7 +24,7 @@ from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.checks import check_described
 from celosia.generators.lower.early import check_layers, check_memory
 from celosia.generators.lower.encoder_compiler import compile_model
-from celosia.generators.lower.equipment import equipped, paired
+from celosia.generators.lower.equipment import equipped, with_packed_cache
 from celosia.generators.lower.options import Options
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.calibrate import Progress
@@ -247,7 +247,7 @@ def compile_decoder(
         machine = equipped(config, options, options.batch * (1 + described.heads))
 
     def programs(decoder: Decoder, *, search: bool = options.search) -> Artefact:
-        own = machine if fixed else paired(machine, decoder)
+        own = machine if fixed else with_packed_cache(machine, decoder)
         room = options.context or min(decoder.places, own.vector.longest_row)
         return compile_text(
             decoder,

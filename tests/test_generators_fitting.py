@@ -9,7 +9,7 @@ import pytest
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.lower import fitting
-from celosia.generators.lower.fitting import FitError, again, doubled, remedy
+from celosia.generators.lower.fitting import FitError, doubled, prepare_remedy, remedy
 
 BASE = Config.of(name="base", program_depth=512, scratchpad_bytes=8192, param_depth=16)
 
@@ -27,7 +27,7 @@ def needing(**least):
 
 
 def told(compile) -> str:
-    with pytest.raises(FitError) as caught, again(BASE, compile):
+    with pytest.raises(FitError) as caught, prepare_remedy(BASE, compile):
         compile(BASE)
     return remedy(caught.value)
 
@@ -53,7 +53,7 @@ def test_a_change_that_another_makes_unnecessary_is_left_out() -> None:
             larger = doubled(config, "scratchpad_bytes", 32768)
             raise FitError("too small", doubled(config, "program_depth"), larger)
 
-    with pytest.raises(FitError) as caught, again(BASE, compile):
+    with pytest.raises(FitError) as caught, prepare_remedy(BASE, compile):
         raise FitError("too long", doubled(BASE, "program_depth"))
     assert remedy(caught.value) == "it fits with scratchpad_bytes=32768"
 
@@ -67,7 +67,7 @@ def test_slower_compilations_come_after_faster_ones() -> None:
             raise FitError("too small", doubled(config, "program_depth"))
 
     fast, slow = partial(compile, slow=False), partial(compile, slow=True)
-    with pytest.raises(FitError) as caught, again(BASE, fast, slow):
+    with pytest.raises(FitError) as caught, prepare_remedy(BASE, fast, slow):
         raise FitError("too small", doubled(BASE, "program_depth"))
     assert remedy(caught.value) == "it fits with program_depth=1024"
     assert calls[0] == (False, 1024)
@@ -81,7 +81,7 @@ def test_sums_get_wider_accumulators() -> None:
         if config.accumulators.longest_sum < 4000:
             raise FitError("too small", {"max_k": 4000})
 
-    with pytest.raises(FitError) as caught, again(narrow, compile):
+    with pytest.raises(FitError) as caught, prepare_remedy(narrow, compile):
         compile(narrow)
     assert remedy(caught.value) == "it fits with acc_width=29 and max_k=4000"
 

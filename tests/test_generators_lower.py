@@ -17,7 +17,7 @@ from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.accumulators import Accumulators
 from celosia.generators.lower.blocks import Blocks, by_columns, by_rows
 from celosia.generators.lower.checks import checked_graph
-from celosia.generators.lower.choices import Way
+from celosia.generators.lower.choices import DataPlacement
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.fill import fills
@@ -128,7 +128,7 @@ def test_equal_parts_are_a_loop_if_a_loop_is_chosen(loops, sizes) -> None:
     shared = SimpleNamespace(
         choices=SimpleNamespace(loop_parts=loops), accumulators=Accumulators(SMALL, "toy")
     )
-    nodes = Lowering.each(shared, pieces, lambda *part: [Draft(Opcode.MAP, {"m": part[1]})])
+    nodes = Lowering.lower_parts(shared, pieces, lambda *part: [Draft(Opcode.MAP, {"m": part[1]})])
     repeated = [len(node.iterations) for node in nodes if isinstance(node, Repeat)]
     alike = sizes.count(sizes[0])
     assert repeated == ([alike] if loops and alike > 1 else [])
@@ -193,7 +193,7 @@ def test_what_one_text_makes_is_made_at_once() -> None:
     decoder = random_decoder(LLAMA.replace(heads=8, kv_heads=4, head_dim=8, dim=32))
     config = CONFIGS["resident"].replace(rows=16, cols=8)
     for texts, heads in product((1, 2), (1, 2)):
-        cuts = cuts_of(decoder, config, Way(1, rows_stay=True, key_heads=heads), texts)
+        cuts = cuts_of(decoder, config, DataPlacement(1, rows_stay=True, key_heads=heads), texts)
         parts = cuts.query_parts
         tiles = -(-cuts.query_starts[-1] // 8)
         assert [first for first, _ in parts] == [0, *(sum(part) for part in parts[:-1])]
@@ -337,19 +337,21 @@ def test_sums_behind_attention_take_the_rows_of_its_sums(monkeypatch, model) -> 
 def test_words_for_sums_have_their_room() -> None:
     memory = Memory("toy", SMALL.replace(fused=True, pre_depth=3, param_depth=8))
     for count in (2, 2):
-        memory.take_words(np.zeros((count, 4), np.uint8), early=True)
+        memory.take_words(np.zeros((count, 4), np.uint8), for_sums=True)
     message = "Model toy requantizes accumulators with 4 parameter words, but pre_depth is 3"
     with pytest.raises(FitError, match=f"^{message}$") as refused:
         memory.check_words()
     assert refused.value.remedies == ({"pre_depth": 4, "param_depth": 8},)
-    Memory("toy", memory.config.replace(pre_depth=4), early=memory.early).check_words()
+    Memory("toy", memory.config.replace(pre_depth=4), pre_words=memory.pre_words).check_words()
 
 
 @pytest.mark.parametrize("model", ["llama", "gpt"])
 def test_sums_that_others_are_multiplied_beside_are_in_the_other_bank(model) -> None:
     """A step drains keys beside the product of queries, and one half of an MLP beside the other."""
     decoder, config = DECODERS[model], CONFIGS["resident"]
-    made = plan(decoder, config, Cache(12, 0), Way(4, rows_stay=True), 1 << 14, sparse=False)
+    made = plan(
+        decoder, config, Cache(12, 0), DataPlacement(4, rows_stay=True), 1 << 14, sparse=False
+    )
     linears = [op for op in decoder.ops if isinstance(op, Linear)]
     step, chunk = (Layers(made, rows, decoder) for rows in (1, 4))
     query, key, value, _, *hidden, narrow = (

@@ -11,7 +11,7 @@ from celosia.arch.isa import RING_SLOTS, Opcode
 from celosia.arch.presets import PRESETS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.lower.encoder_compiler import Options
-from celosia.generators.lower.fitting import FitError, Stage
+from celosia.generators.lower.fitting import FitError, Reason
 from celosia.generators.lower.residence import WeightHome, weight_homes
 from celosia.generators.lower.search import Search
 from tests.support.compiled_cases import MODEL, random_case
@@ -63,18 +63,18 @@ def test_encoders_of_each_kind_have_the_references_integers(case) -> None:
 
 def test_smaller_loads_are_not_tried_if_they_cannot_help() -> None:
     for stage, hopeless, patient, reloads, parts, spills in product(
-        (Stage.TOO_LARGE, Stage.TOO_LONG), *[(False, True)] * 5
+        (Reason.TOO_LARGE, Reason.TOO_LONG), *[(False, True)] * 5
     ):
         plan_of = SimpleNamespace(reloads=reloads, loop_parts=parts, spills=spills)
         search = SimpleNamespace(patient=patient)
-        refusal = FitError("some", stage=stage, hopeless=hopeless)
-        if stage == Stage.TOO_LARGE:
+        refusal = FitError("some", reason=stage, hopeless=hopeless)
+        if stage == Reason.TOO_LARGE:
             ends = hopeless and not patient
         else:
             # Smaller loads make more words, but for input that is loaded again, or for spills.
             helps = (reloads and parts) or (spills and not hopeless)
             ends = not helps
-        assert Search.ends(search, plan_of, refusal) == ends
+        assert Search.skips_smaller(search, plan_of, refusal) == ends
 
 
 def test_weights_stay_where_all_of_them_fit() -> None:

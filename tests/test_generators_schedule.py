@@ -14,7 +14,7 @@ from celosia.generators.lower import lower as lower_module
 from celosia.generators.lower import search
 from celosia.generators.lower.banks import LATENCY
 from celosia.generators.lower.encoder_compiler import Options, compile_quantized
-from celosia.generators.lower.fitting import FitError, Stage
+from celosia.generators.lower.fitting import FitError, Reason
 from celosia.generators.lower.lower import lower
 from celosia.generators.lower.schedule import LOOPS, schedule
 from celosia.generators.quantize.quantize import quantize_model
@@ -125,7 +125,9 @@ def test_loads_are_not_made_smaller_where_tensors_have_no_room(monkeypatch) -> N
     assert quick.plan.spills
     few = len(tried)
     monkeypatch.setattr(
-        search.Search, "ends", lambda self, plan, refused: refused.stage == Stage.TOO_LONG
+        search.Search,
+        "skips_smaller",
+        lambda self, plan, refused: refused.reason == Reason.TOO_LONG,
     )
     patient = compile_quantized(model, config, Options(search=False))
     assert len(tried) - few > 2 * few

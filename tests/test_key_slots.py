@@ -18,7 +18,7 @@ from celosia.generators.lower.key_slots import (
     most_key_heads,
     query_places,
     query_starts,
-    spread,
+    with_zero_columns,
 )
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
@@ -186,7 +186,7 @@ def test_queries_have_zeros_ahead_of_them():
 
 def test_parameters_of_columns_between_make_zeros():
     rescale = Rescale(np.array([5, 6, 7, 8]), np.array([9, 8, 7, 6]), np.array([1, 2, 3, 4]))
-    wider = spread(rescale, [1, 3], 2)
+    wider = with_zero_columns(rescale, [1, 3], 2)
     assert wider.bias.tolist() == [0, 0, 5, 6, 0, 0, 7, 8]
     assert wider.multiplier.tolist() == [9, 9, 9, 8, 9, 9, 7, 6]
     assert wider.shift.tolist() == [1, 1, 1, 2, 1, 1, 3, 4]

@@ -13,7 +13,7 @@ from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
-from celosia.generators.lower.equipment import paired
+from celosia.generators.lower.equipment import with_packed_cache
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_decoder
@@ -50,7 +50,7 @@ def narrow(model: TextDescription, block: int = 8, **options):
 
 def equipped(decoder) -> Config:
     """Return the machine that a decoder's commands would give it."""
-    return paired(PLAIN, decoder)
+    return with_packed_cache(PLAIN, decoder)
 
 
 def test_every_value_is_within_half_a_step_of_its_exponent() -> None:

@@ -17,7 +17,7 @@ from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.batch import batched
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.cached import Cached
-from celosia.generators.lower.choices import Choices, Way
+from celosia.generators.lower.choices import Choices, DataPlacement
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.decoder import Layers
 from celosia.generators.lower.encoder_compiler import Options, compile_model, compiled_trial
@@ -30,7 +30,7 @@ from celosia.generators.lower.residence import Cache, Memory, Register, of_text
 from celosia.generators.lower.schedule import LOOPS, TOGETHER_FIRST, first_plans, schedule
 from celosia.generators.lower.search import PlacedTrial, Search
 from celosia.generators.lower.staging import STAGES, WEIGHTS, WORDS, Stage, least_size
-from celosia.generators.lower.text_compiler import ways_of
+from celosia.generators.lower.text_compiler import data_placements
 from celosia.generators.lower.token_attention import TokenAttention
 from celosia.generators.lower.weights import coded_bytes
 from celosia.generators.program.allocate import across
@@ -83,11 +83,12 @@ def test_only_rows_that_come_in_chunks_are_multiplied_in_chunks() -> None:
 
 def test_rows_of_a_decoder_without_shared_slots_have_only_its_queries() -> None:
     for name, count in (("streamed", 3), ("resident", 2)):
-        ways = ways_of(DECODERS["llama"], CONFIGS[name], Cache(12, 0), 4, 1)
-        assert [way.key_heads for way in ways] == [1] * count
-        assert ways[0].is_smaller(ways[-1])
+        placements = data_placements(DECODERS["llama"], CONFIGS[name], Cache(12, 0), 4, 1)
+        assert [placement.key_heads for placement in placements] == [1] * count
+        assert placements[0].is_at_most(placements[-1])
         (most,) = {
-            way.rows for way in ways_of(DECODERS["llama"], CONFIGS[name], Cache(40, 0), 64, 1)
+            placement.rows
+            for placement in data_placements(DECODERS["llama"], CONFIGS[name], Cache(40, 0), 64, 1)
         }
         assert most == 24
 
@@ -95,12 +96,12 @@ def test_rows_of_a_decoder_without_shared_slots_have_only_its_queries() -> None:
 def test_a_source_is_counted_in_buffers_and_in_products() -> None:
     size = {"vocabulary": 8, "positions": 4, "dim": 8, "layers": 1, "heads": 1, "ffn": 8}
     size |= {"kv_heads": 1, "head_dim": 8, "source_layers": 1, "source_positions": 8}
-    asked, way = (
+    asked, placement = (
         Quantization(texts=1, length=4, weights="int4", low_rank=1),
-        Way(1, rows_stay=False),
+        DataPlacement(1, rows_stay=False),
     )
     pair, config = untrained(GPT.replace(**size), asked), equipped(CONFIGS["streamed"], asked)
-    made = plan(pair, config, Cache(4, 0), way, 1 << 14, sparse=False)
+    made = plan(pair, config, Cache(4, 0), placement, 1 << 14, sparse=False)
     # Two rows of probabilities for each token of the source, and a correction's row for each.
     assert made.memory.buffers["probabilities"] == 2 * 8 * 8
     assert made.blocks["hidden_thin"].rows == 8
@@ -210,10 +211,10 @@ def test_a_program_is_tried_first_with_one_head_and_with_several() -> None:
 
 @pytest.mark.parametrize(("capacity", "commands"), [(24, 1), (40, 2)])
 def test_a_softmax_is_cut_if_products_run_beside_it_for_long(capacity, commands) -> None:
-    decoder, way = DECODERS["llama"], Way(1, rows_stay=True)
-    made = plan(decoder, CONFIGS["fused"], Cache(capacity, 0), way, 1 << 14, sparse=False)
+    decoder, placement = DECODERS["llama"], DataPlacement(1, rows_stay=True)
+    made = plan(decoder, CONFIGS["fused"], Cache(capacity, 0), placement, 1 << 14, sparse=False)
     make = Layers(made, 1, decoder)
-    (probabilities,), *_ = TokenAttention(make, decoder.attentions[0], 0).of_one()
+    (probabilities,), *_ = TokenAttention(make, decoder.attentions[0], 0).token_steps()
     assert sum(each.opcode == Opcode.SOFTMAX for each in probabilities()) == commands
 
 
@@ -256,7 +257,7 @@ def test_sums_without_room_name_the_rows_that_they_need() -> None:
 def test_texts_are_apart_if_their_products_are_long(dim) -> None:
     model = LLAMA.replace(dim=dim, vocabulary=8 * 80, heads=2, kv_heads=2, head_dim=8)
     decoder = SimpleNamespace(description=model, key_dim=8)
-    cuts = cuts_of(decoder, CONFIGS["resident"], Way(1, rows_stay=True), 2)
+    cuts = cuts_of(decoder, CONFIGS["resident"], DataPlacement(1, rows_stay=True), 2)
     assert cuts.apart == (dim == 8 * 5)
 
 
@@ -303,12 +304,15 @@ def test_half_of_a_large_table_is_in_each_of_the_middle_banks() -> None:
 def test_zeros_before_queries_are_loaded_once_and_pairs_of_keys_have_lower_rows() -> None:
     model = LLAMA.replace(heads=4, kv_heads=4, head_dim=4, layers=1)
     config = HELD.replace(lanes=2, rows=8, cols=4, weight_depth=4096, param_depth=1024)
-    decoder, way = untrained(model, Quantization(texts=1, length=4)), Way(1, True, key_heads=2)
-    made = plan(decoder, config, Cache(8, 0), way, 1 << 14, sparse=False)
+    decoder, placement = (
+        untrained(model, Quantization(texts=1, length=4)),
+        DataPlacement(1, True, key_heads=2),
+    )
+    made = plan(decoder, config, Cache(8, 0), placement, 1 << 14, sparse=False)
     places = [each.operands["sp_addr"] for each in made.setup if each.opcode == Opcode.LOAD]
     assert places.count(Ref("query")) == 1
-    decoder, way = DECODERS["llama_int4"], Way(1, rows_stay=True)
-    made = plan(decoder, PAIRS, Cache(8, 0), way, 1 << 14, sparse=False)
+    decoder, placement = DECODERS["llama_int4"], DataPlacement(1, rows_stay=True)
+    made = plan(decoder, PAIRS, Cache(8, 0), placement, 1 << 14, sparse=False)
     (kept,) = made.kept[decoder.attentions[0].key.name]
     assert Cached(Layers(made, 1, decoder), kept).lower == {"lower"}
 
@@ -317,8 +321,8 @@ def test_queries_of_heads_that_share_slots_have_their_sums_in_order() -> None:
     model = LLAMA.replace(heads=6, kv_heads=3, head_dim=4, layers=1)
     config = HELD.replace(lanes=2, rows=8, cols=4, weight_depth=4096, param_depth=1024)
     decoder = untrained(model, Quantization(texts=1, length=4))
-    way = Way(2, rows_stay=True, key_heads=2)
-    made = plan(decoder, config, Cache(8, 0), way, 1 << 14, sparse=False)
+    placement = DataPlacement(2, rows_stay=True, key_heads=2)
+    made = plan(decoder, config, Cache(8, 0), placement, 1 << 14, sparse=False)
     make = Layers(made, 2, decoder)
     make.linear(next(op for op in decoder.layers[0] if isinstance(op, Linear)))
     products = [each for each in make.take() if each.opcode == Opcode.MATMUL]

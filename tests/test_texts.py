@@ -12,7 +12,7 @@ from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.frontend.text_sources import load_text
-from celosia.generators.lower.equipment import paired
+from celosia.generators.lower.equipment import with_packed_cache
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.program.executable import SCORES
 from celosia.generators.program.predict import predict
@@ -167,7 +167,12 @@ def test_corrections(changes):
 
 def test_values_that_share_exponents():
     decoder = narrow(LLAMA.replace(kv_heads=2))
-    go_on(compile_text(decoder, paired(PLAIN, decoder), context=9, texts=2), "golden", (12, 4), 1)
+    go_on(
+        compile_text(decoder, with_packed_cache(PLAIN, decoder), context=9, texts=2),
+        "golden",
+        (12, 4),
+        1,
+    )
 
 
 @pytest.mark.parametrize("align", [2, 4])

@@ -13,8 +13,8 @@ from typing import Generic, TypeVar
 from celosia.arch.config import Config
 from celosia.generators.graph.fewer_planes import BITS, planes_of
 from celosia.generators.lower.banks import LATENCY, Banks, Span, conflicts
-from celosia.generators.lower.choices import Choices, Way
-from celosia.generators.lower.fitting import FitError, Stage, doubled
+from celosia.generators.lower.choices import Choices, DataPlacement
+from celosia.generators.lower.fitting import FitError, Reason, doubled
 from celosia.generators.lower.residence import Memory
 from celosia.generators.program.allocate import Use, allocate, live_bytes
 from celosia.generators.program.calls import Call
@@ -26,7 +26,7 @@ REBANKS = 4
 """Number of times that banks are chosen again, each by the timeline of the previous program."""
 
 Source = TypeVar("Source")
-Chosen = TypeVar("Chosen", Choices, Way)
+Chosen = TypeVar("Chosen", Choices, DataPlacement)
 Result = TypeVar("Result")
 
 
@@ -106,7 +106,7 @@ class Assembly(Generic[Source]):
             made = program_words([*flatten(nodes)], addresses, config)
         if made is None:
             text = f"The loops of model {name} differ in more than the registers can hold"
-            raise FitError(text, *_more_words(config), stage=Stage.TOO_VARIED)
+            raise FitError(text, *_more_words(config), reason=Reason.TOO_VARIED)
         return made
 
     def program(self, addresses: Mapping[str, int]) -> Executable:
@@ -213,7 +213,7 @@ def settle(best: Trial[Source]) -> Trial[Source]:
 def first_fit(
     series: Iterable[Sequence[Chosen]],
     make: Callable[[Chosen], Result],
-    ends: Callable[[Chosen, FitError], bool],
+    skips_smaller: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
     """Return ``make(choices)`` for the first compiler settings with which a model fits the machine.
@@ -224,23 +224,24 @@ def first_fit(
     - ``series``: lists of settings. The lists, and the settings in each list, are tried in order.
     - ``make(choices)``: compiles the model with the settings ``choices``. It raises
       :class:`FitError` if the model does not fit.
-    - ``ends(choices, error)``: is called after such an error. It returns True if smaller settings
-      cannot fit either. For example, if a program is too long, smaller loads only make it longer.
-      Settings ``other`` for which ``other.is_smaller(choices)`` is true are then skipped in the
+    - ``skips_smaller(choices, error)``: is called after such an error. It returns True if smaller
+      settings cannot fit either. For example, if a program is too long, smaller loads only make it
+      longer.
+      Settings ``other`` for which ``other.is_at_most(choices)`` is true are then skipped in the
       rest of the list.
-    - ``known``: settings from earlier searches for which ``ends`` would return True. In all lists,
-      settings that are smaller than one of these (``is_smaller``) are skipped.
+    - ``known``: settings from earlier searches for which ``skips_smaller`` would return True. In
+      all lists, settings that are not larger than one of these (``is_at_most``) are skipped.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
         for choices in alternatives:
-            if any(choices.is_smaller(other) for other in ended):
+            if any(choices.is_at_most(other) for other in ended):
                 continue
             try:
                 return make(choices)
             except FitError as error:
                 # A traceback would hold the memory images of all that are refused.
-                if ends(choices, error.with_traceback(None)):
+                if skips_smaller(choices, error.with_traceback(None)):
                     ended.append(choices)
     return None
 
@@ -290,8 +291,8 @@ def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes
             f"Model {memory.name} needs a program of at least {words} words, but program_depth is "
             f"{config.control.program_depth}"
         )
-        remedies, stage = _more_words(config, words, tensor_bytes), Stage.TOO_LONG
-        raise FitError(text, *remedies, stage=stage, excess=words, hopeless=least)
+        remedies, reason = _more_words(config, words, tensor_bytes), Reason.TOO_LONG
+        raise FitError(text, *remedies, reason=reason, excess=words, hopeless=least)
 
 
 def fewest_words(programs: Mapping[str, Routine]) -> int:

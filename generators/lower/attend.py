@@ -67,7 +67,7 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         for tensor in (op.key, op.query) if own else (op.query,):
             linear, _ = made[tensor.name]
             for tiles in make.plan.cuts.query_parts if tensor is op.query else (None,):
-                within = tiles and make.plan.matrices[linear.target.name].within(*tiles)
+                within = tiles and make.plan.matrices[linear.target.name].layer_tiles(*tiles)
                 make.linear(linear, tiles=within, rows=rows)
         if own and sum(rows) == make.rows:
             make.linear(made[op.value.name][0])
@@ -99,7 +99,7 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
         texts[0].cached.append_keys()
         texts[0].make_all("values", *made[op.value.name])
     steps = [
-        text.of_chunk() if text.rows > 1 else text.of_one(drain if text.ahead else None)
+        text.chunk_steps() if text.rows > 1 else text.token_steps(drain if text.ahead else None)
         for text in texts
     ]
     # Of all texts the first steps, then the next ones.

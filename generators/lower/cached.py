@@ -40,7 +40,7 @@ class Cached:
         """Slots hold values of two heads, or two tile columns of a head's values."""
         self.paired_keys = self.paired and make.decoder.key_bits < NARROW_BITS
         """Slots hold keys of two heads."""
-        self.together = max(self.plan.way.key_heads, 1 + self.paired_keys)
+        self.together = max(self.plan.data_placement.key_heads, 1 + self.paired_keys)
         """Heads whose keys are appended at once."""
         lower = self.paired_keys and make.decoder.whole > 0
         self.block = frozenset({"block"} if self.paired and make.decoder.block else ())
@@ -78,7 +78,7 @@ class Cached:
         for addr, place, stride in self._moved():
             self.stage.add(store(place, addr, self.m, stride))
 
-    def again(self) -> None:
+    def complete_synchronization(self) -> None:
         """Add loads that only complete the synchronization of the engines after a loop over layers.
 
         Engines synchronize by dependency tokens: an instruction waits for a token from another
@@ -138,7 +138,7 @@ class Cached:
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
             return kept if name == INPUTS else View(Ref(name), self.widths[name])
-        buffer = name if self.plan.way.passing else f"{name}{self.kept.name}"
+        buffer = name if self.plan.data_placement.passing else f"{name}{self.kept.name}"
         return View(Ref(buffer), self.plan.cache_strides[name])
 
     def append_keys(self) -> None:
@@ -151,9 +151,9 @@ class Cached:
         flags |= {"pair", *self.lower} if self.paired_keys else set()
         for head, slots in [*enumerate(self.kept.keys)][:: self.together]:
             key = self.target("keys").behind(head * self.key_dim)
-            slot = self.kept.slot(Register.KEY, slots.first)
-            line = self.kept.slot(Register.KEY_LINE)
-            below = min(self.plan.way.key_heads, self.model.kv_heads - head)
+            slot = self.kept.preload_operand(Register.KEY, slots.first)
+            line = self.kept.preload_operand(Register.KEY_LINE)
+            below = min(self.plan.data_placement.key_heads, self.model.kv_heads - head)
             self.stage.add(preload(key, below * self.key_dim, self.m, slot, line, flags))
 
     def append_values(self) -> None:
@@ -170,7 +170,8 @@ class Cached:
             for slots, (column, n) in zip(kept, tiles, strict=True)
         )
         for first, column, n in islice(slots, None, None, 1 + self.paired):
-            slot, line = self.kept.slot(Register.VALUE, first), self.kept.slot(Register.VALUE_LINE)
+            slot = self.kept.preload_operand(Register.VALUE, first)
+            line = self.kept.preload_operand(Register.VALUE_LINE)
             value = self.target("values").behind(column)
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 

@@ -66,7 +66,7 @@ class Choices:
         """
         return self.compact > 0 and self.sparse and not self.loop_layers
 
-    def is_smaller(self, other: "Choices") -> bool:
+    def is_at_most(self, other: "Choices") -> bool:
         """Return True if loads and blocks are not larger than with the choices ``other``.
 
         A load copies weights to a scratchpad buffer (``blob_bytes``). A block is a part of a tensor
@@ -92,7 +92,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Way:
+class DataPlacement:
     """One possible placement of a decoder's data in memories, with a limit for prompt chunks.
 
     The data are embeddings, requantization parameters, keys and values. A placement selects the
@@ -111,12 +111,12 @@ class Way:
     key_heads: int = 1
     """Most key heads of a text whose keys share slots, below each other."""
     decides: bool = True
-    """True if the way's refusal is a reason to give."""
+    """True if the placement's refusal is a reason to give."""
 
-    def is_smaller(self, other: "Way") -> bool:
+    def is_at_most(self, other: "DataPlacement") -> bool:
         """Return True if :attr:`rows` is less than ``other.rows``, or equal to it.
 
-        A :class:`Way` is one possible placement of a decoder's data in memories. Its attribute
-        :attr:`rows` is the largest number of prompt tokens that one run may process.
+        A :class:`DataPlacement` is one possible placement of a decoder's data in memories. Its
+        attribute :attr:`rows` is the largest number of prompt tokens that one run may process.
         """
         return self.rows <= other.rows

@@ -12,7 +12,7 @@ from celosia.arch.config import Config
 from celosia.arch.isa import REGISTERS, RING_SLOTS
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.blocks import Part
-from celosia.generators.lower.choices import Way
+from celosia.generators.lower.choices import DataPlacement
 from celosia.generators.lower.key_slots import query_starts
 from celosia.generators.lower.weights import split
 
@@ -99,7 +99,7 @@ class Cuts:
     """Source tokens rounded up to whole lookup runs; 0 without a source."""
 
 
-def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
+def cuts_of(decoder: Decoder, config: Config, placement: DataPlacement, texts: int) -> Cuts:
     """Return a :class:`Cuts`: the ranges into which each operation of a decoder is divided.
 
     An operation computes the ranges one after another, so that one range can be requantized while
@@ -109,20 +109,20 @@ def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
 
     - ``texts``: number of texts in a run. If there are several, a run processes one token of each.
       Each token's row may then be multiplied separately.
-    - ``way.rows`` and ``way.key_heads``: the largest number of prompt tokens in a run, and the
-      number of key heads that share a weight slot (array storage for one weight tile). The ranges
-      of the queries depend on these numbers.
-    - ``way.passing``: true if each run loads keys, values and requantization parameters from
+    - ``placement.rows`` and ``placement.key_heads``: the largest number of prompt tokens in a run,
+      and the number of key heads that share a weight slot (array storage for one weight tile). The
+      ranges of the queries depend on these numbers.
+    - ``placement.passing``: true if each run loads keys, values and requantization parameters from
       external memory. The MLP then has more ranges, since the parameters of a range must fit a part
       of the parameter memory.
     """
-    key_heads = way.key_heads
+    key_heads = placement.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes
     resident = config.array.weight_depth > RING_SLOTS
     head_tiles = HEAD_TILES if -(-model.vocabulary // cols) > HEAD_TILES else 3 * HEAD_TILES // 4
     long = -(-model.dim // config.array.rows) * -(-model.dim // cols) >= APART
     apart = texts > 1 and resident and long and model.vocabulary > head_tiles * cols
-    alone = way.rows == 1 and (texts == 1 or apart)
+    alone = placement.rows == 1 and (texts == 1 or apart)
     spaced = config.fused is not None and key_heads > 1 and alone and decoder.key_dim == cols
     starts = query_starts(decoder, key_heads, spaced=spaced)
 
@@ -149,7 +149,7 @@ def cuts_of(decoder: Decoder, config: Config, way: Way, texts: int) -> Cuts:
         query_starts=starts,
         query_parts=query_parts,
         key_parts=[(0, model.kv_heads)] if apart else [*pairwise(sorted(heads))],
-        ffn_parts=split(ffn_tiles, -(-ffn_tiles // part_tiles) if way.passing else parts),
+        ffn_parts=split(ffn_tiles, -(-ffn_tiles // part_tiles) if placement.passing else parts),
         head_tiles=head_tiles,
         score_tiles=score_tiles,
         part_tiles=part_tiles,

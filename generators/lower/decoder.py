@@ -44,7 +44,7 @@ class Layers(Instructions):
         """Return all instructions of the program."""
         return [*self._nodes, *self.take()]
 
-    def turn(self) -> None:
+    def bring_rotations(self) -> None:
         """Add instructions that copy the rotary embedding's rows for a run's tokens to a buffer.
 
         A rotary embedding has a table with one row of cosines and sines for each position. The
@@ -63,7 +63,7 @@ class Layers(Instructions):
 
         Only the first call adds instructions.
         """
-        here = self.plan.way.rows_stay and self.texts == 1 and not self.plan.turning
+        here = self.plan.data_placement.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
             self._bring_pairs()
         self._turned = True
@@ -108,7 +108,7 @@ class Layers(Instructions):
         """Return the place of the row of a table that a register selects, or load it."""
         table = self.plan.rows_tables[name]
         most = (table.rows - 1 - behind) * table.stride
-        if self.plan.way.rows_stay:
+        if self.plan.data_placement.rows_stay:
             base = Ref(table.place.buffer, behind * table.stride)
             return Given(register, most, base)
         place = Ref(table.place.buffer, row * table.stride)
@@ -123,8 +123,8 @@ class Layers(Instructions):
         layer end with the norm before the output head.
 
         - If weights stay on the chip, the layers are iterations of a loop. The first layer is
-          before the loop if the embedding tables are in external memory, unless :meth:`turn` was
-          called before.
+          before the loop if the embedding tables are in external memory, unless
+          :meth:`bring_rotations` was called before.
         - If each run loads requantization parameters from external memory, the first layer is
           before a loop, and the other layers are its iterations.
         - In all other cases, the program has separate instructions for each layer.
@@ -133,19 +133,20 @@ class Layers(Instructions):
         encoder's result, for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
-        waits = self.plan.cuts.resident and not self.plan.way.rows_stay and not self._turned
-        self.turn()
-        self.walk(before[1:])
-        looped = self.plan.cuts.resident or self.plan.way.passing
+        rows_stay = self.plan.data_placement.rows_stay
+        waits = self.plan.cuts.resident and not rows_stay and not self._turned
+        self.bring_rotations()
+        self.lower_section(before[1:])
+        looped = self.plan.cuts.resident or self.plan.data_placement.passing
         self._nodes += self.take() if looped else []
         bodies: list[list[Node]] = []
         for layer in layers:
-            self.walk(layer)
+            self.lower_section(layer)
             bodies += [self.take()] if looped else []
-        self._nodes += repeat(bodies, int(self.plan.way.passing or waits))
-        if self.plan.way.passing:
+        self._nodes += repeat(bodies, int(self.plan.data_placement.passing or waits))
+        if self.plan.data_placement.passing:
             last = self.decoder.attentions[-1].key.name
-            Cached(self, self.plan.kept[last][0]).again()
+            Cached(self, self.plan.kept[last][0]).complete_synchronization()
         if self.graph is not self.decoder:
             self._keep(after)
 
@@ -199,7 +200,7 @@ class Layers(Instructions):
 
         So the rows of one instruction have them at the same distance, for any places of the texts.
         """
-        pairs, stays = self.plan.rows_tables["places"], self.plan.way.rows_stay
+        pairs, stays = self.plan.rows_tables["places"], self.plan.data_placement.rows_stay
         if self.plan.rotates_keys:
             count = Given(Register.COUNT, self.plan.cache.capacity)
             self.stage.add(load(pairs.place, pairs.addr, count, pairs.stride))
@@ -217,7 +218,7 @@ class Layers(Instructions):
 
         Tokens of a chunk are copied to a layer at once, single tokens to a run of layers.
         """
-        chunk, rows = self.rows > self.texts, max(self.plan.way.rows, self.texts)
+        chunk, rows = self.rows > self.texts, max(self.plan.data_placement.rows, self.texts)
         stride = self.plan.rows_tables["places"].stride
         for first, rotates, count in self.plan.turning:
             for text in range(self.texts if rotates else 0):
@@ -233,7 +234,7 @@ class Layers(Instructions):
         """Copy or load ``m`` rows of rotations from the place in a register on."""
         pairs = self.plan.rows_tables["places"]
         most = (pairs.rows - self.rows + self.texts - 1) * pairs.stride
-        if self.plan.way.rows_stay:
+        if self.plan.data_placement.rows_stay:
             source = View(Given(register, most, pairs.place), source_step)
             (word,) = self.params((self.plan.words[PAIRS], 0, 0))
             work = Work(source, View(place, step), m, pairs.stride // 2, word, Written(PAIRS))
@@ -273,7 +274,8 @@ class Layers(Instructions):
         The scores are written to the scratchpad buffer ``logits``. If requantization parameters are
         streamed from external memory, the scores are stored in external memory instead.
         """
-        passing, cols, bodies = self.plan.way.passing, self.config.array.cols, list[list[Node]]()
+        passing, bodies = self.plan.data_placement.passing, list[list[Node]]()
+        cols = self.config.array.cols
         parts = self.plan.head_parts if passing else self._head_parts()
         most = max(count for _, count in parts)
         for index, (first, count) in enumerate(parts):

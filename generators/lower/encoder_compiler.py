@@ -17,7 +17,7 @@ from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.assembly import calls_of
 from celosia.generators.lower.batch import batched
 from celosia.generators.lower.early import check_layers, check_memory, check_rows, check_units
-from celosia.generators.lower.fitting import again
+from celosia.generators.lower.fitting import prepare_remedy
 from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.options import Options
 from celosia.generators.lower.pooling import pool_bytes
@@ -86,7 +86,7 @@ def compile_quantized(quantized: QuantizedModel, config: Config, options: Option
 
     scheduled = partial(schedule, model, batch=options.batch, sparse=options.sparse)
     first = partial(scheduled, search=False)
-    with again(config, partial(first, spills=False), first):
+    with prepare_remedy(config, partial(first, spills=False), first):
         trial = scheduled(config, search=options.search)
     return compiled_trial(quantized, config, trial, options.batch)
 

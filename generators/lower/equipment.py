@@ -40,7 +40,7 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
     return config.replace(weight_formats=",".join(asked), weight_group=options.group)
 
 
-def paired(config: Config, decoder: Decoder) -> Config:
+def with_packed_cache(config: Config, decoder: Decoder) -> Config:
     """Return ``config``, extended if weight slots must store keys or values of fewer than 8 bits.
 
     A weight slot is storage in the array for one weight tile. The extended weight slots store two

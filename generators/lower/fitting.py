@@ -22,7 +22,7 @@ MOST_TRIES = 24
 """Most configurations that are tried with one compile function."""
 
 
-class Stage(IntEnum):
+class Reason(IntEnum):
     """Reasons why a program does not fit an accelerator.
 
     A larger number is for a program that is closer to fitting. The compiler tries several programs
@@ -45,7 +45,7 @@ class FitError(InputError):
 
     - ``remedies``: alternative changes of the configuration. Each is a dictionary from field names
       to the smallest values that may suffice.
-    - ``stage``: the kind of reason, such as too many program words (:class:`Stage`).
+    - ``reason``: the kind of reason, such as too many program words (:class:`Reason`).
     - ``excess``: size that the model needs of a memory. The size is in bytes for the scratchpad and
       external memory, and in words for the program memory. For weight slots (array storage for one
       weight tile each), ``excess`` is the number of slots. In all other cases ``excess`` is 0.
@@ -58,13 +58,13 @@ class FitError(InputError):
         self,
         text: str,
         *remedies: Changes,
-        stage: Stage = Stage.LACKING,
+        reason: Reason = Reason.LACKING,
         excess: int = 0,
         hopeless: bool = False,
     ):
         """Store the reason beside the sentence."""
         super().__init__(text)
-        self.remedies, self.stage = remedies, stage
+        self.remedies, self.reason = remedies, reason
         self.excess, self.hopeless = excess, hopeless
         self.attempt: Attempt | None = None
 
@@ -80,7 +80,7 @@ class Attempt:
 
 
 @contextmanager
-def again(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
+def prepare_remedy(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
     """Context manager that prepares a :class:`FitError` from the ``with`` block for :func:`remedy`.
 
     :func:`remedy` searches for larger configurations with which the model fits. The context manager
@@ -111,7 +111,7 @@ def remedy(error: FitError, progress: Progress = lambda done, total: None) -> st
 
     An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. ``error`` was raised
     because the model does not fit a configuration. The error must come from a ``with`` block of
-    :func:`again`, which stores functions that compile the model for other configurations.
+    :func:`prepare_remedy`, which stores functions that compile the model for other configurations.
 
     The function first tries each change of the configuration that ``error`` proposes. If none of
     these changes is sufficient, each compilation raises a new error, which proposes further

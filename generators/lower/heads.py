@@ -64,7 +64,7 @@ class Heads:
             for begin in range(0, len(units), size)
         ]
         ahead: Steps = [
-            partial(self.probabilities, ordered(step), after, begins=step is steps[0])
+            partial(self.probabilities, with_one_softmax(step), after, begins=step is steps[0])
             for step, after in zip(steps, [*steps[1:], ()], strict=True)
         ]
         return ahead, [partial(self.contexts, step) for step in steps]
@@ -132,31 +132,31 @@ class Heads:
                 n = self._n(key, count)
                 yield product(query, keys, target, m, width, n, *flags, *half, **zeros)
 
-    def requantized(self, step: Sequence[Rows], sums: View, columns: Part) -> Draft:
+    def requantized(self, ranges: Sequence[Rows], sums: View, columns: Part) -> Draft:
         """Return the DRAIN instruction that requantizes scores and writes them to the scratchpad.
 
         The instruction is needed if the softmax does not read the scores from the accumulators.
 
-        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
         more heads. ``columns`` (first, count) is the range of the scores' columns, one for each
         key. ``sums`` is the view (address and stride) of the scores in the accumulators.
         """
-        head = next(start for start, count in self.runs if step[0].head < start + count)
+        head = next(start for start, count in self.runs if ranges[0].head < start + count)
         work = self._work(
-            "scores", step, sums, columns, self._word(f"{self.op.prefix}.scores", head)
+            "scores", ranges, sums, columns, self._word(f"{self.op.prefix}.scores", head)
         )
         return work.requantize(Opcode.DRAIN, "wide_out", "per_tensor")
 
-    def softmax(self, step: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
+    def softmax(self, ranges: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
         more heads. A query row has a row of scores in each of these heads, with one score for each
         key. ``sums`` is the view (address and stride) of the scores in the accumulators. If it is
         None, the instruction reads the scores from the scratchpad. ``flags`` are names of further
         flags.
         """
-        op, first, diagonal = self.op, step[0], self.op.heads[step[0].head].diagonal
+        op, first, diagonal = self.op, ranges[0], self.op.heads[ranges[0].head].diagonal
         span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
         if sums is None:
             sums, word = self._view("scores", first), word + 1
@@ -164,7 +164,7 @@ class Heads:
             flags = ("drain", *flags)
         if op.deferred:
             word, flags = factored(word, self.layout.factor + first.head), ("factors", *flags)
-        return self._work("probabilities", step, sums, (0, span.columns), word).softmax(
+        return self._work("probabilities", ranges, sums, (0, span.columns), word).softmax(
             *(() if diagonal is None else ("diagonal",)),
             *flags,
             limit=span.limit,
@@ -174,49 +174,49 @@ class Heads:
             diagonal=(0, 0) if diagonal is None else (first.first % self.layout.m, diagonal),
         )
 
-    def contexts(self, step: Sequence[Rows]) -> Iterator[Draft]:
+    def contexts(self, ranges: Sequence[Rows]) -> Iterator[Draft]:
         """Yield instructions that multiply probabilities by values, and requantize the sums.
 
-        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
         more heads. The contexts (sums of values weighted by probabilities) of successive heads are
         computed together if the accumulators have room for the sums, and otherwise one by one.
         """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
-        while step:
-            first = step[0]
+        while ranges:
+            first = ranges[0]
             # Heads are computed together if their columns fill whole tile columns, their sums fit
             # half of the accumulators, and their results are in one block of columns.
             most = 1 if rest else max(1, self.rules.accumulators.tiles(first.count) // tiles)
-            own = [rows for rows in step if rows.first == first.first][:most]
+            own = [rows for rows in ranges if rows.first == first.first][:most]
             begins = [rows.head * self.op.head_dim in marks for rows in own]
             own = own[: begins.index(True, 1) if any(begins[1:]) else None]
             for part in self.sums(own):
                 yield from self.mixes(own, *part)
                 yield from self.drains(own, *part)
-            step = step[len(own) :]
+            ranges = ranges[len(own) :]
 
-    def sums(self, step: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
+    def sums(self, ranges: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
         """Allocate accumulator rows for the contexts of some query rows.
 
         A head's context is a sum of values weighted by probabilities, with ``head_dim`` columns.
-        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
         more heads.
 
         If the accumulators have no room for all ``head_dim`` columns of these query rows, the
         columns are divided into ranges. The method yields a pair for each range: the first
         accumulator row for the sums, and the columns (first, count).
         """
-        total, first, cols = sum(rows.total for rows in step), step[0], self.config.array.cols
+        total, first, cols = sum(rows.total for rows in ranges), ranges[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
         for columns in pieces:
             rows = total * -(-columns[1] // cols)
             yield self.rules.acc(f"context{first.place}.{first.at}", rows), columns
 
-    def mixes(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
+    def mixes(self, ranges: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by values.
 
-        - ``step``: a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        - ``ranges``: a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
           more heads.
         - ``acc``: first accumulator row for the sums.
         - ``columns``: range (first, count) of a head's value columns.
@@ -228,23 +228,23 @@ class Heads:
           side by side as columns. The order is [head, tile column, query row].
         - If ``layout.beside`` is false, the order is [tile column, head, query row].
         """
-        total, tiles = sum(rows.total for rows in step), -(-columns[1] // self.config.array.cols)
-        for rows in step:
-            beside = View(acc + (rows.at - step[0].at) * tiles, rows.count)
-            below = View(acc + rows.at - step[0].at, total)
+        total, tiles = sum(rows.total for rows in ranges), -(-columns[1] // self.config.array.cols)
+        for rows in ranges:
+            beside = View(acc + (rows.at - ranges[0].at) * tiles, rows.count)
+            below = View(acc + rows.at - ranges[0].at, total)
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
-    def drains(self, step: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
+    def drains(self, ranges: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the DRAIN instructions that requantize the contexts of some query rows.
 
         Contexts are sums of values weighted by probabilities, from accumulator row ``acc`` on.
-        ``step`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
+        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
         more heads. ``columns`` (first, count) are the columns to requantize, the same for each
         head.
         """
-        total, first = sum(rows.total for rows in step), step[0]
+        total, first = sum(rows.total for rows in ranges), ranges[0]
         if self.layout.beside:
-            heads = sum(rows.heads for rows in step)
+            heads = sum(rows.heads for rows in ranges)
             yield self._drain(replace(first, heads=1), View(acc, first.count), columns, heads=heads)
         elif self.layout.by_row:
             yield self._drain(replace(first, heads=total), View(acc, total), columns, "per_row")
@@ -284,7 +284,9 @@ class Heads:
         view, anew = self.rules.blocks[op.target.buffer].view(lines[0], part[0]), not op.residual
         if rows.count == 1:
             view = replace(view, stride=op.head_dim * op.target.element)
-        work = self.rules.work(sums, op.target, lines, part, m, word, place=view, anew=anew)
+        work = self.rules.vector_operands(
+            sums, op.target, lines, part, m, word, place=view, anew=anew
+        )
         return work.requantize(Opcode.DRAIN, *flags, tensor=op.target, residual=op.residual)
 
     def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
@@ -360,19 +362,19 @@ class Heads:
         return View(place.behind(rows.at * stride + size * column), stride)
 
     def _work(
-        self, name: str, step: Sequence[Rows], source: View, columns: Part, word: int
+        self, name: str, ranges: Sequence[Rows], source: View, columns: Part, word: int
     ) -> Work:
         """Return the work that writes columns (first, count) of scores or probabilities."""
-        target, span = self._view(name, step[0], columns[0]), self.layout.spans[step[0].part]
+        target, span = self._view(name, ranges[0], columns[0]), self.layout.spans[ranges[0].part]
         pieces = span.pieces if len(span.pieces) > 1 else ()
         column, count = columns[0] + (0 if pieces else span.pieces[0][0]), columns[1]
         name = f"{self.op.prefix}.{name}"
         written, *rest = (
             Written(name, rows.first, rows.count, column, count, rows.head, pieces=pieces)
-            for rows in step
+            for rows in ranges
         )
         written, defines = replace(written, below=tuple(rest)), self._anew(target, columns[0])
-        return Work(source, target, self._m(step), self._n(*columns), word, written, defines)
+        return Work(source, target, self._m(ranges), self._n(*columns), word, written, defines)
 
     def _anew(self, target: View, offset: int) -> str:
         """Return the buffer that a write at its start writes anew."""
@@ -385,21 +387,21 @@ class Heads:
         (word,) = self.rules.params((words, 0, count))
         return word
 
-    def _m(self, step: Sequence[Rows]) -> Count:
+    def _m(self, ranges: Sequence[Rows]) -> Count:
         """Return the number of a step's rows in a run."""
-        total, first = sum(rows.total for rows in step), step[0]
+        total, first = sum(rows.total for rows in ranges), ranges[0]
         if total > first.count:
             return total
-        return self.rules.run_rows(first.first, total, self.op.query.rows)
+        return self.rules.row_operand(first.first, total, self.op.query.rows)
 
     def _n(self, key: int, count: int) -> Count:
         """Return the number of some keys in a run."""
         if self.layout.seen is not None:
             return self.layout.seen
-        return self.rules.run_rows(key, count, self.op.key.rows) if self.counted else count
+        return self.rules.row_operand(key, count, self.op.key.rows) if self.counted else count
 
 
-def ordered(rows: Sequence[Rows]) -> Step:
+def with_one_softmax(rows: Sequence[Rows]) -> Step:
     """Return a :class:`Step`, in which one softmax processes the scores of all query rows ``rows``.
 
     Each :class:`Rows` in ``rows`` is the range of query rows of one product: queries times keys,

@@ -100,7 +100,7 @@ def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = 
     return [start // cols + tile for start in starts for tile in tiles]
 
 
-def spread(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
+def with_zero_columns(rescale: Rescale, places: Sequence[int], cols: int) -> Rescale:
     """Return requantization parameters for a row of queries that also has columns of zeros.
 
     If a weight slot (array storage for one weight tile) contains the keys of several heads, zeros

@@ -22,7 +22,7 @@ from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.lower.staging import Blob, Rows
-from celosia.generators.lower.weights import Held, weights_used
+from celosia.generators.lower.weights import WeightRectangle, weights_used
 from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
 
 
@@ -105,7 +105,7 @@ class LinearLayer:
                 blocks.reverse()
             behind = self.behind if last else Rows()
             items += self._part(part, rows, blocks, behind)
-            items[-1].body += self.lowering.leave(self.op.target, sum(part))
+            items[-1].body += self.lowering.store_block(self.op.target, sum(part))
         return items
 
     def _part(
@@ -143,7 +143,7 @@ class LinearLayer:
             # but an operation behind the last part waits for these drains.
             early = not waited and not {*places[index]}.intersection(*places[index + 1 : index + 2])
             end.body += following if early else []
-            end.body += self.lowering.settle(self._drains(acc, row, m, part), waiting)
+            end.body += self.lowering.drains_with_norms(self._drains(acc, row, m, part), waiting)
             end.body += [] if early else following
         end.body += [node for _, nodes in waiting for node in nodes]
         return [*blocks]
@@ -169,8 +169,8 @@ class LinearLayer:
                 return [*self._products(block, row, m, acc), *drains]
 
             for group in rows:
-                nodes += lowering.each(group, product)
-            return [*nodes, *(lowering.leave(op.target, first + count) if apart else [])]
+                nodes += lowering.lower_parts(group, product)
+            return [*nodes, *(lowering.store_block(op.target, first + count) if apart else [])]
 
         rows, body = self._rows(chunks=False), list[Node]()
         source_rows = lowering.row_groups(op.source.rows, self.height, (op.source.buffer, 0))
@@ -179,9 +179,9 @@ class LinearLayer:
         apart = self.target.turns == 1 and all(len(group) == 1 for group in self.groups)
         groups = [[part for group in self.groups for part in group]] if apart else self.groups
         for group in groups:
-            made = self._piped(group, apart=apart) if piped else lowering.each(group, part)
+            made = self._piped(group, apart=apart) if piped else lowering.lower_parts(group, part)
             body += made
-            body += [] if apart else lowering.leave(op.target, sum(group[-1]))
+            body += [] if apart else lowering.store_block(op.target, sum(group[-1]))
         nodes = self.behind.nodes
         return [*items, Item(body=body), *([Item(self.behind.loads, nodes)] if nodes else [])]
 
@@ -201,7 +201,7 @@ class LinearLayer:
             blocks = self._blocks(self.label, part, first=False, turns=turns)
             items += self._part(part, rows, blocks, Rows())
             assert len(items) == (number + 1) * count, "sums of all rows have room"
-            items[-1].body += lowering.leave(self.op.target, sum(part)) if apart else []
+            items[-1].body += lowering.store_block(self.op.target, sum(part)) if apart else []
         nodes = [[*after.loads, *item.body] for item, after in pairwise([*items, Item()])]
         step = width * count
         bodies = [list(chain(*nodes[at : at + step])) for at in range(0, len(nodes), step)]
@@ -274,7 +274,7 @@ class LinearLayer:
             source = self.op.low_rank.first.target
             marks = lowering.blocks[source.buffer].column_marks
             thin = [slice(row, row + n) for row, n in cut(source.columns, marks)]
-        whole = Held(rows, slice(part[0], sum(part)))
+        whole = WeightRectangle(rows, slice(part[0], sum(part)))
 
         def add(draft: Draft) -> None:
             block.body.append(replace(draft, once=True))

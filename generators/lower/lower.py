@@ -199,7 +199,7 @@ class _Sections(Lowering):
     def section(self, name: str, ops: Sequence[Op]) -> list[Item]:
         """Return the items of operations, whose buffers begin with a name."""
         self.accumulators.restart()
-        self.walk(ops, name)
+        self.lower_section(ops, name)
         return self.stage.section()
 
     def rules(self) -> dict[type[Op], Callable[[Step], None]]:
@@ -218,7 +218,7 @@ class _Sections(Lowering):
         kinds = Linear | Rowwise if chunks else Rowwise
         # The rows of the previous operation come in chunks.
         early = before is not None and isinstance(before.op, kinds)
-        words = self.words_needed(step.behind)
+        words = self.words_together(step.behind)
         rows = self.rowwise(label, step.behind, self.room - words)
         if op.low_rank is not None:
             thin = f"{label}.thin", op.low_rank.first, Rows(), 0

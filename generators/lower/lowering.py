@@ -74,7 +74,7 @@ class Lowering(Rules):
         self.arriving: dict[str, Piece] = {}
         """The places in external memory of buffers whose blocks each product's part loads."""
 
-    def run_rows(self, first: int, count: int, total: int) -> int | Given:
+    def row_operand(self, first: int, count: int, total: int) -> int | Given:
         """Return the operand for an instruction's number of rows: a constant or a register.
 
         The instruction processes ``count`` rows of a tensor with ``total`` rows, from row ``first``
@@ -106,7 +106,7 @@ class Lowering(Rules):
         self.call[number] = rows
         return Given(number, count)
 
-    def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
+    def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
         """Return the smallest number of parameter memory words that the operations ``ops`` need.
 
         A word has the requantization parameters of several columns. The operations are computed
@@ -193,7 +193,7 @@ class Lowering(Rules):
         moves = [move for first, _, move in columns if first == column]
         return [load(*move, move[0].buffer, outside=tensor.stride) for move in moves]
 
-    def leave(self, tensor: Tensor, end: int) -> list[Node]:
+    def store_block(self, tensor: Tensor, end: int) -> list[Node]:
         """Return a list with the STORE instruction of the block whose last column is ``end - 1``.
 
         Some tensors are stored in external memory by blocks of columns, each block as soon as it is
@@ -207,7 +207,7 @@ class Lowering(Rules):
 
     def _columns(self, tensor: Tensor, piece: Piece) -> Iterator[tuple[int, int, Move]]:
         """Yield first column, end and :data:`Move` of each block of columns."""
-        blocks, rows = self.blocks[tensor.buffer], self.run_rows(0, tensor.rows, tensor.rows)
+        blocks, rows = self.blocks[tensor.buffer], self.row_operand(0, tensor.rows, tensor.rows)
         for first, end in pairwise([*blocks.column_marks, tensor.columns]):
             addr = piece.addr + first * blocks.size
             yield first, end, (blocks.place(0, first), addr, rows, blocks.stride(first))
@@ -225,7 +225,7 @@ class Lowering(Rules):
         skipped = self.model.description.sequence - tensor.rows
         for row, m in cut(tensor.rows, blocks.row_marks):
             place, addr = blocks.place(row, 0), piece.addr + row * stride
-            rows = self.run_rows(skipped + row, m, skipped + tensor.rows) if single else m
+            rows = self.row_operand(skipped + row, m, skipped + tensor.rows) if single else m
             if isinstance(rows, Given):
                 yield place, addr, rows, stride
                 continue
@@ -234,7 +234,9 @@ class Lowering(Rules):
             for first, count, row_bytes in moved_rows(size, piece.row_bytes):
                 yield place.behind(first), addr + first, count, row_bytes
 
-    def each(self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]) -> list[Node]:
+    def lower_parts(
+        self, pieces: Sequence[Part], make: Callable[[int, int], list[Node]]
+    ) -> list[Node]:
         """Return the instructions of an operation that is divided into parts.
 
         - ``pieces``: the parts, each as (first, count). The numbers are rows in some operations,

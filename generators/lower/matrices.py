@@ -15,12 +15,12 @@ from celosia.arch.errors import InputError
 from celosia.generators.graph.operations import Linear, Plane
 from celosia.generators.graph.stored import part_rows
 from celosia.generators.graph.tensors import Rescale
-from celosia.generators.lower.key_slots import query_places, spread
+from celosia.generators.lower.key_slots import query_places, with_zero_columns
 from celosia.generators.lower.plan import HIDDEN, QUERIES, Plan, kind
 from celosia.generators.lower.products import Matrix, Product, Room
 from celosia.generators.lower.residence import Words, weight_homes
 from celosia.generators.lower.staging import STAGES, THIN
-from celosia.generators.lower.weights import Held, cuts
+from celosia.generators.lower.weights import WeightRectangle, cuts
 from celosia.generators.program.draft import Ref
 from celosia.generators.program.image import Bytes, Piece
 from celosia.generators.program.layout import aligned_rows
@@ -38,7 +38,7 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     configuration has more than two slots.
     """
     low, (rescale, tiles), (k, n) = op.low_rank, _queries(plan, op), op.weight.shape
-    words = [plan.keep(rescale, by_tile=True, early=op.residual)]
+    words = [plan.keep(rescale, by_tile=True, for_sums=op.residual)]
     if op.planes:
         if plan.cuts.resident:
             raise InputError(
@@ -50,12 +50,12 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     room = _room(plan, _bounds(plan, op))
     for row, end in pairwise([0, *(_split_rows(plan, op) if plan.cuts.resident else ()), k]):
         thin = [] if low is None or end < k else [slice(0, len(low.weight))]
-        products, correction = room.layer(op, Held(slice(row, end), slice(0, n)), thin)
+        products, correction = room.layer(op, WeightRectangle(slice(row, end), slice(0, n)), thin)
         splits.append(products)
     if low is not None:
         thin_words = [plan.keep(low.first.rescale, by_tile=True)]
         rank = low.first.target.columns
-        first, _ = _room(plan, ()).layer(low.first, Held(slice(0, k), slice(0, rank)))
+        first, _ = _room(plan, ()).layer(low.first, WeightRectangle(slice(0, k), slice(0, rank)))
         first, correction = (
             [replace(each, stage=THIN) for each in products] for products in (first, correction)
         )
@@ -81,7 +81,7 @@ def keep_identity(plan: Plan, op: Linear) -> None:
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []
     for first in range(0, columns, size):
-        part = Held(
+        part = WeightRectangle(
             slice(first, end := min(first + size, columns)), slice(first, end), first // cols
         )
         name = f"identity{part.n}"
@@ -99,8 +99,8 @@ def _queries(plan: Plan, op: Linear) -> tuple[Rescale, list[int]]:
     if kind(op.target) not in QUERIES:
         return op.rescale, []
     cols = plan.config.array.cols
-    tiles = query_places(plan.decoder, plan.way.key_heads, cols, spaced=plan.cuts.spaced)
-    return spread(op.rescale, tiles, cols) if tiles else op.rescale, tiles
+    tiles = query_places(plan.decoder, plan.data_placement.key_heads, cols, spaced=plan.cuts.spaced)
+    return with_zero_columns(op.rescale, tiles, cols) if tiles else op.rescale, tiles
 
 
 def _plane_words(plan: Plan, op: Linear, plane: Plane, words: Words) -> Words:
@@ -126,16 +126,16 @@ def _room(plan: Plan, bounds: Sequence[int]) -> Room:
 def _bounds(plan: Plan, op: Linear) -> Sequence[int]:
     """Return the tile columns at which all planes of a streamed matrix are cut."""
     if plan.cache.recompute and kind(op.target) in ("key", "value"):
-        return [0, *(end for _, end in plan.made_parts(op))]
+        return [0, *(end for _, end in plan.recomputed_parts(op))]
     if op is plan.head and not plan.cuts.resident:
         # Its products are those of the parts that come.
         upper = replace(op, stored=op.planes[0].stored) if op.planes else op
-        fixed = [0, *map(sum, plan.head_parts)] if plan.way.passing else ()
-        whole = Held(slice(0, len(op.weight)), slice(0, op.target.columns))
+        fixed = [0, *map(sum, plan.head_parts)] if plan.data_placement.passing else ()
+        whole = WeightRectangle(slice(0, len(op.weight)), slice(0, op.target.columns))
         parts = cuts(upper, whole, plan.stage.size, plan.config, fixed)
         tiles = -(-op.target.columns // plan.config.array.cols)
         return [*sorted({part.tile for part in parts}), tiles]
-    if not plan.way.passing:
+    if not plan.data_placement.passing:
         return ()
     return [0, *(end for _, end in plan.cuts.ffn_parts)] if kind(op.target) in HIDDEN else ()
 

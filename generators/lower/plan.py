@@ -18,7 +18,7 @@ from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.stored import stored_rows
 from celosia.generators.graph.tensors import Rescale, Tensor
 from celosia.generators.lower.blocks import Blocks, cut
-from celosia.generators.lower.choices import Way
+from celosia.generators.lower.choices import DataPlacement
 from celosia.generators.lower.cuts import WORDS_PLACE, Cuts
 from celosia.generators.lower.instructions import rescale_words
 from celosia.generators.lower.products import Matrix
@@ -68,7 +68,7 @@ class Plan:
 
     decoder: Decoder
     config: Config
-    way: Way
+    data_placement: DataPlacement
     cuts: Cuts
     cache: Cache
     memory: Memory
@@ -144,7 +144,7 @@ class Plan:
         starts += [whole + first for first, _ in split(units - whole, STAGES)]
         return cut(total, [start * step for start in starts])
 
-    def keep(self, *rescales: Rescale, by_tile: bool = False, early: bool = False) -> Words:
+    def keep(self, *rescales: Rescale, by_tile: bool = False, for_sums: bool = False) -> Words:
         """Store requantization parameters as words, and return the location of the words.
 
         A word has the parameters of several columns. Usually the words are in the parameter memory.
@@ -154,12 +154,12 @@ class Plan:
           word.
         - ``by_tile`` must be true for parameters of DRAIN. Then each tile column (columns as wide
           as the array) begins a new word.
-        - ``early`` must be true if SOFTMAX or NORM requantizes sums with these parameters. The
+        - ``for_sums`` must be true if SOFTMAX or NORM requantizes sums with these parameters. The
           machine may reserve the first words of the parameter memory for them.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
-        if not self.way.passing:
-            return self.memory.take_words(words, early=early)
+        if not self.data_placement.passing:
+            return self.memory.take_words(words, for_sums=for_sums)
         used = self.config.vector.lanes * PARAM_BYTES
         packed = words[:, : -(-used // self.config.mem_bytes) * self.config.mem_bytes]
         return Words(self.image.add(packed.ravel()).addr, len(words), packed.shape[1])
@@ -171,7 +171,7 @@ class Plan:
         The range begins at the first address after the data that runs load from external memory. If
         runs load no data, because all data stay on the chip, the range begins at address 0.
         """
-        size, alone = self.logits_bytes, self.cuts.resident and self.way.rows_stay
+        size, alone = self.logits_bytes, self.cuts.resident and self.data_placement.rows_stay
         return piece_of(0, size, self.config) if alone else self.image.reserve(size)
 
     @property
@@ -232,10 +232,10 @@ class Plan:
         rows. ``layer`` is the number of the layer, and ``row`` is the index of the token in the
         run.
         """
-        rows = max(self.way.rows, self.texts)
+        rows = max(self.data_placement.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
-    def made_parts(self, op: Linear) -> list[tuple[int, int]]:
+    def recomputed_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Divide the columns of a key or value projection into parts, which a run computes in turn.
 
         The method is for a KV cache that stores the inputs of attention. Each run then computes the

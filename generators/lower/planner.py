@@ -21,7 +21,7 @@ from celosia.generators.graph.operations import (
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.graph.tensors import Tensor, rescale_of
 from celosia.generators.lower.blocks import Blocks, by_rows, row_rescales
-from celosia.generators.lower.choices import Way
+from celosia.generators.lower.choices import DataPlacement
 from celosia.generators.lower.cuts import cuts_of
 from celosia.generators.lower.instructions import table_bytes
 from celosia.generators.lower.matrices import keep_identity, keep_matrix
@@ -49,7 +49,7 @@ def plan(
     decoder: Decoder,
     config: Config,
     cache: Cache,
-    way: Way,
+    placement: DataPlacement,
     memory_bytes: int,
     *,
     sparse: bool,
@@ -57,7 +57,7 @@ def plan(
 ) -> Plan:
     """Return the memory addresses of a decoder's data, and the instructions that load kept data.
 
-    - ``way`` selects the data that stay on the chip between runs: embeddings, requantization
+    - ``placement`` selects the data that stay on the chip between runs: embeddings, requantization
       parameters, keys and values.
     - ``memory_bytes`` limits the size (bytes) of one load of weights or embeddings.
     - If ``sparse`` is true, weights that each run loads may be stored as sparse matrices. A matrix
@@ -66,13 +66,13 @@ def plan(
     Raises :class:`InputError` if a memory is too small.
     """
     memory, image = Memory(decoder.description.name, config), ImageBuilder(config)
-    cuts = cuts_of(decoder, config, way, texts)
+    cuts = cuts_of(decoder, config, placement, texts)
     # If only weights or only embeddings stay, setup programs have a separate image.
-    stage = Stage(memory, image if way.rows_stay == cuts.resident else ImageBuilder(config))
-    planned = Plan(decoder, config, way, cuts, cache, memory, image, stage, sparse, texts)
+    stage = Stage(memory, image if placement.rows_stay == cuts.resident else ImageBuilder(config))
+    planned = Plan(decoder, config, placement, cuts, cache, memory, image, stage, sparse, texts)
     occupied = _stream_buffers(planned)
     tables = _tables(planned)
-    if planned.way.rows_stay:
+    if planned.data_placement.rows_stay:
         occupied += sum(len(data) for data, _ in tables.values())
     stage.begin(stage_size(config, occupied, memory_bytes))
     _keep_rows(planned, tables, memory_bytes)
@@ -91,7 +91,8 @@ def plan(
 
 def _stream_buffers(planned: Plan) -> int:
     """Allocate the buffers of computed tensors, and return their bytes."""
-    decoder, config, cache, rows = planned.decoder, planned.config, planned.cache, planned.way.rows
+    decoder, config, cache = planned.decoder, planned.config, planned.cache
+    rows = planned.data_placement.rows
     model, longest = decoder.description, decoder.description.source_positions
     heads = max(planned.texts * model.heads, 2 * rows)
     probabilities = heads * aligned(cache.capacity, config)
@@ -114,7 +115,7 @@ def _stream_buffers(planned: Plan) -> int:
         sizes |= {"values": cache.capacity * model.kv_width}
     if not config.fused:
         sizes["scores"] = 2 * probabilities
-    if planned.way.passing:
+    if planned.data_placement.passing:
         sizes |= {name: cache.capacity * size for name, size in planned.cache_strides.items()}
         most = max(256, planned.cuts.most_words * config.word_bytes)
         sizes |= {f"{WORDS}{index}": most for index in range(STAGES)}
@@ -191,7 +192,7 @@ def _inputs_place(planned: Plan, layer: int) -> Ref:
         planned.decoder.description.layers,
         planned.cache.capacity * planned.cache_strides[INPUTS],
     )
-    if planned.way.passing:
+    if planned.data_placement.passing:
         return Ref(INPUTS)
     if planned.cuts.resident and layers * size <= planned.config.bank_bytes:
         return Ref(INPUTS, layer * size)
@@ -205,8 +206,8 @@ def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int
     """
     for name, (data, stride) in tables.items():
         rows, held = len(data) // stride, np.frombuffer(data, np.uint8)
-        if not planned.way.rows_stay:
-            here = max(planned.way.rows, planned.cuts.lookups, planned.texts)
+        if not planned.data_placement.rows_stay:
+            here = max(planned.data_placement.rows, planned.cuts.lookups, planned.texts)
             if name == "places" and planned.rotates_keys:
                 here = planned.cache.capacity
             place = planned.memory.buffer(name, here * stride)
@@ -235,7 +236,7 @@ def _keep_turns(planned: Plan, tables: Mapping[str, tuple[bytes, int]]) -> None:
     if not planned.turning:
         return
     data, stride = tables["places"]
-    rows = max(planned.way.rows, planned.texts)
+    rows = max(planned.data_placement.rows, planned.texts)
     planned.memory.buffer(PAIRS, planned.decoder.description.layers * rows * stride)
     for first, rotates, count in planned.turning:
         if not rotates:
@@ -248,7 +249,7 @@ def _tables(planned: Plan) -> dict[str, tuple[bytes, int]]:
 
     There are places for a chunk that begins at the last one, and for whole runs of lookups.
     """
-    decoder, config, rows = planned.decoder, planned.config, planned.way.rows
+    decoder, config, rows = planned.decoder, planned.config, planned.data_placement.rows
     tables = {"words": rows_image(element_rows(decoder.embedding.words, "i1"), config)}
     places = decoder.embedding.positions
     if decoder.rotary is not None:
@@ -283,7 +284,7 @@ def _keep_layers(planned: Plan) -> None:
     if planned.cache.recompute:
         planned.words[INPUTS] = planned.keep(rescale_of(0, 1.0))
     turns = planned.texts > 1 or bool(planned.turning)
-    if turns and planned.way.rows_stay and decoder.rotary is not None:
+    if turns and planned.data_placement.rows_stay and decoder.rotary is not None:
         planned.words[PAIRS] = planned.keep(rescale_of(0, 1.0))
         planned.memory.buffer(PAIRS, planned.texts * planned.rows_tables["places"].stride)
     for graph in decoder.graphs:
@@ -300,7 +301,7 @@ def _keep_tables(planned: Plan) -> None:
     """Keep the activations' tables, or one of them if they are loaded for each layer."""
     linears = [op for op in planned.decoder.all_ops if isinstance(op, Linear)]
     active = {op.target.name: op.table for op in linears if op.table is not None}
-    tables = [*active.values()][: 1 if planned.way.passing else None]
+    tables = [*active.values()][: 1 if planned.data_placement.passing else None]
     slots = planned.memory.take_tables(tables)
     planned.tables = dict(zip(active, slots * (len(active) // len(slots)), strict=True))
 
@@ -316,7 +317,7 @@ def _keep(planned: Plan, op: Op) -> None:
         case Norm() | Convert():
             planned.words[op.target.name] = planned.keep(*row_rescales(op, planned.blocks))
         case Linear():
-            if planned.way.passing and op.table is not None:
+            if planned.data_placement.passing and op.table is not None:
                 planned.passing_tables[op.target.name] = planned.image.add(table_bytes(op.table))
             keep_matrix(planned, op)
         case Attention():
@@ -333,7 +334,7 @@ def _keep_words(planned: Plan, op: Attention) -> None:
         values = int(rescale.bias[0]), int(rescale.multiplier[0]), int(rescale.shift[0])
         if values not in shared:
             # Behind it, as a softmax that takes sums expects it.
-            shared[values] = planned.keep(rescale, op.heads[0].probabilities, early=True)
+            shared[values] = planned.keep(rescale, op.heads[0].probabilities, for_sums=True)
         for head in range(first, first + count):
             words[f"{op.prefix}.scores.{head}"] = shared[values]
     context = context_of(op)
@@ -352,7 +353,7 @@ def _kept_cache(planned: Plan, cached: Kept) -> Kept:
     """Return keys and values with slots, or external memory, to keep them."""
     model, config = planned.decoder.description, planned.config
     memory, heads = planned.memory, range(model.kv_heads)
-    if planned.way.passing:
+    if planned.data_placement.passing:
         sizes = {name: cached.capacity * size for name, size in planned.cache_strides.items()}
         outside = {name: planned.image.reserve(size).addr for name, size in sizes.items()}
         cached = replace(cached, outside=outside)
@@ -366,7 +367,7 @@ def _kept_cache(planned: Plan, cached: Kept) -> Kept:
         starts = range(0, model.head_dim, config.array.cols)
         each = 1 + planned.paired(cached)  # tiles of a slot
         both = 1 + (each > 1 and planned.decoder.key_bits < NARROW_BITS)
-        both = max(both, planned.way.key_heads)
+        both = max(both, planned.data_placement.key_heads)
         keys = [memory.take_slots(planned.decoder.key_dim, cached.capacity) for _ in heads[::both]]
         tiles = [
             memory.take_slots(cached.capacity, min(config.array.cols, model.head_dim - column))

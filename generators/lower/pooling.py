@@ -61,11 +61,11 @@ def lower_pool(lowering: Lowering, step: Step) -> None:
                     source.view(row, first),
                     View(acc + sequence, batch),
                     1,
-                    lowering.run_rows(row, k, op.source.rows),
+                    lowering.row_operand(row, k, op.source.rows),
                     count,
                     b_zero=op.source.zero,
                 )
             )
         sums, rows, columns = View(acc, batch), (0, batch), (first, count)
-        work = lowering.work(sums, op.target, rows, columns, batch, SPARE_WORDS)
+        work = lowering.vector_operands(sums, op.target, rows, columns, batch, SPARE_WORDS)
         stage.add(work.requantize(Opcode.DRAIN, "per_tensor", tensor=op.target))

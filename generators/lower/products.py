@@ -18,10 +18,10 @@ from celosia.generators.lower.key_slots import even_runs
 from celosia.generators.lower.residence import Memory, WeightHome, Words
 from celosia.generators.lower.staging import WEIGHTS
 from celosia.generators.lower.weights import (
-    Held,
     Mask,
+    WeightRectangle,
     cuts,
-    slotted,
+    slot_form,
     stored_parts,
     tiles_held,
 )
@@ -39,7 +39,7 @@ class Product:
 
     op: Linear
     """The operation whose source is read: a layer, one of its planes, or a correction's layer."""
-    held: Held
+    held: WeightRectangle
     place: int | Ref | Piece
     """First slot, first byte in the scratchpad, or the external piece that comes there."""
     flags: frozenset[str]
@@ -161,7 +161,7 @@ class Matrix:
         """
         return self.places[tile] if self.places else tile
 
-    def within(self, first: int, count: int) -> tuple[int, int]:
+    def layer_tiles(self, first: int, count: int) -> tuple[int, int]:
         """Return the tile columns of a layer that belong to a range of the requantized result.
 
         A tile column is a range of columns as wide as the array. If the layer computes queries, a
@@ -174,14 +174,14 @@ class Matrix:
         no zeros, it returns the arguments.
 
         For example, the result has zeros in tile column 1. The tile columns 0 to 2 of the result
-        are then the tile columns 0 and 1 of the layer: ``within(0, 3)`` returns (0, 2).
+        are then the tile columns 0 and 1 of the layer: ``layer_tiles(0, 3)`` returns (0, 2).
         """
         if not self.places:
             return first, count
         begin = bisect_left(self.places, first)
         return begin, bisect_left(self.places, first + count) - begin
 
-    def runs(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
+    def spaced_groups(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of a layer's tile columns into groups with equally spaced sums.
 
         A tile column is a range of columns as wide as the array. ``first`` and ``count`` are the
@@ -199,8 +199,8 @@ class Matrix:
           group. It is 1 if they are adjacent, or if there is only one.
 
         For example, the accumulators contain q0, q1, zeros, q2, zeros, q3 (q: tile columns of
-        queries). ``runs(0, 4)`` yields ((0, 2), 0, 1) for q0 and q1, and ((2, 2), 3, 2) for q2 and
-        q3.
+        queries). ``spaced_groups(0, 4)`` yields ((0, 2), 0, 1) for q0 and q1, and ((2, 2), 3, 2)
+        for q2 and q3.
         """
         places = self.places[first : first + count]
         if not places:
@@ -238,7 +238,7 @@ class Room:
     """Fewest cycles for a program word that leaves out zeros (:func:`tiles_held`)."""
 
     def layer(
-        self, op: Linear, part: Held, thin: Iterable[slice] = ()
+        self, op: Linear, part: WeightRectangle, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
         """Store weights of a layer in the memory :attr:`home`, and return their products.
 
@@ -263,7 +263,7 @@ class Room:
         return products, correction
 
     def _part(
-        self, op: Linear, whole: Held, used: Mask | None = None, plane: int = 0
+        self, op: Linear, whole: WeightRectangle, used: Mask | None = None, plane: int = 0
     ) -> list[Product]:
         """Store a part of weights, with ``plane`` bit planes above them; return products."""
         config, products = self.memory.config, list[Product]()
@@ -281,10 +281,10 @@ class Room:
             products += [Product(op, part, self.put(data), flags, plane) for part, data in stored]
         return products
 
-    def _in_slots(self, op: Linear, part: Held, flags: frozenset[str]) -> Product:
+    def _in_slots(self, op: Linear, part: WeightRectangle, flags: frozenset[str]) -> Product:
         """Add the instructions that copy a part of weights to slots, and return the product."""
         config, wide = self.memory.config, flags & {"a_wide"}
-        slot_op, rows, kept, used = slotted(op, part.rows, config, flags - wide)
+        slot_op, rows, kept, used = slot_form(op, part.rows, config, flags - wide)
         slots = self.memory.take_slots(rows.stop - rows.start, part.n)
         for held in cuts(slot_op, replace(part, rows=rows, tile=0), self.size, config):
             data = slot_op.data(held.rows, held.columns)

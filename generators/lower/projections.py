@@ -137,7 +137,7 @@ class Instructions(Rules):
         They copy the table from external memory to the scratchpad, and then to the vector engine.
         Nothing is appended if tables stay on the chip, or if the layer has no table.
         """
-        if self.plan.way.passing and op.table is not None:
+        if self.plan.data_placement.passing and op.table is not None:
             place = self.stage.piece(self.plan.passing_tables[op.target.name], WORDS)
             self.stage.add(table(place, self.plan.tables[op.target.name]))
 
@@ -251,7 +251,7 @@ class Instructions(Rules):
         )
         self.stage.add(*drains)
 
-    def run_rows(self, first: int, count: int, total: int) -> Count:
+    def row_operand(self, first: int, count: int, total: int) -> Count:
         """Return the operand for the number of activation rows that an instruction processes.
 
         A run is one execution of a program, with one row for each token. It has at most
@@ -278,7 +278,7 @@ class Instructions(Rules):
         table = self.plan.rows_tables["places"]
         if self.plan.turning:
             return View(self.plan.turned(layer_of(op.target), text), table.stride)
-        rows, here = table.rows, self.plan.way.rows_stay
+        rows, here = table.rows, self.plan.data_placement.rows_stay
         if self.plan.rotates_keys:
             # Those of all tokens are there.
             rows, here = self.plan.cache.capacity, self.register is not Register.COUNT
@@ -288,7 +288,7 @@ class Instructions(Rules):
         most = (rows - self.rows) * table.stride
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
-    def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
+    def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
         """Return the number of parameter words that are loaded together for the operations ``ops``.
 
         A parameter word has the requantization parameters of several columns. Usually the parameter
@@ -301,7 +301,8 @@ class Instructions(Rules):
         - The first operation is a linear layer whose result is not added to the residual stream.
           The parameters of the operations are then loaded one after another, not together.
         """
-        if not self.plan.way.passing or (isinstance(ops[0], Linear) and not ops[0].residual):
+        passing = self.plan.data_placement.passing
+        if not passing or (isinstance(ops[0], Linear) and not ops[0].residual):
             return 0
         return sum(self._words_of(op).count for op in ops)
 
@@ -383,4 +384,4 @@ class Instructions(Rules):
         sums, columns = View(self.sums(op), self.stride(op)), (0, op.target.columns)
         for rows in self.apart:
             drains = self.requantize(op, sums.behind(rows[0]), rows, columns, own)
-            self.stage.add(*self.settle(drains, waiting))
+            self.stage.add(*self.drains_with_norms(drains, waiting))

@@ -16,7 +16,7 @@ from celosia.arch.isa import REGISTERS, RING_SLOTS
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.stored import in_pairs, stored_rows
 from celosia.generators.graph.tensors import Ints
-from celosia.generators.lower.fitting import FitError, Stage, doubled
+from celosia.generators.lower.fitting import FitError, Reason, doubled
 from celosia.generators.program.draft import Given, Ref
 from celosia.generators.program.image import Bytes
 
@@ -189,7 +189,7 @@ class Kept:
         """
         return Given(of_text(self.register, self.text), self.capacity)
 
-    def slot(self, register: Register, first: int = 0) -> int | Given:
+    def preload_operand(self, register: Register, first: int = 0) -> int | Given:
         """Return an operand of PRELOAD, the instruction that copies keys or values to weight slots.
 
         A weight slot is storage in the array for one weight tile. In a slot, the key of a token is
@@ -251,7 +251,7 @@ class Memory:
     buffers: dict[str, int] = field(default_factory=dict)
     """Bytes of each scratchpad buffer."""
     slots: int = RING_SLOTS
-    early: list[Bytes] = field(default_factory=list)
+    pre_words: list[Bytes] = field(default_factory=list)
     """Parameter words below index ``pre_depth``, as arrays [words, bytes]."""
     words: list[Bytes] = field(default_factory=list)
     """Parameter words from index ``pre_depth`` on, as arrays [words, bytes]."""
@@ -285,7 +285,7 @@ class Memory:
             f"Model {self.name} needs {needed} scratchpad bytes and {largest} of them in one bank, "
             f"but scratchpad_bytes is {config.scratchpad.bytes} in banks of {config.bank_bytes}",
             doubled(config, "scratchpad_bytes", max(needed, largest * config.scratchpad.banks)),
-            stage=Stage.TOO_LARGE,
+            reason=Reason.TOO_LARGE,
             excess=needed,
         )
 
@@ -310,24 +310,24 @@ class Memory:
                 f"{self.config.array.cols}, but weight_depth is {self.config.array.weight_depth}",
                 {"weight_depth": self.slots},
                 {"weight_depth": RING_SLOTS},
-                stage=Stage.TOO_LARGE,
+                reason=Reason.TOO_LARGE,
                 excess=self.slots,
             )
 
-    def take_words(self, words: Bytes, *, early: bool = False) -> Words:
+    def take_words(self, words: Bytes, *, for_sums: bool = False) -> Words:
         """Allocate words of the parameter memory for requantization parameters.
 
         - ``words`` are the parameters, [number of words, bytes of a word].
-        - ``early`` must be true if SOFTMAX or NORM requantizes accumulator rows with these
+        - ``for_sums`` must be true if SOFTMAX or NORM requantizes accumulator rows with these
           parameters. A machine may reserve the first ``pre_depth`` words of the memory for the
           parameters of these two instructions.
 
         The result has the index of the first allocated word. The method does not check that the
         memory has enough words; :meth:`check_words` does.
         """
-        early &= self.config.pre_depth > 0
-        others = self.early if early else self.words
-        first = sum(map(len, others)) + (0 if early else self.config.pre_depth)
+        for_sums &= self.config.pre_depth > 0
+        others = self.pre_words if for_sums else self.words
+        first = sum(map(len, others)) + (0 if for_sums else self.config.pre_depth)
         others.append(words)
         return Words(first, len(words))
 
@@ -339,12 +339,12 @@ class Memory:
         requantize accumulator rows: SOFTMAX and NORM. The error is also raised if these two
         instructions need more than ``pre_depth`` words.
         """
-        early = sum(map(len, self.early))
-        if early > self.config.pre_depth:
+        pre_words = sum(map(len, self.pre_words))
+        if pre_words > self.config.pre_depth:
             raise FitError(
-                f"Model {self.name} requantizes accumulators with {early} parameter words, but "
+                f"Model {self.name} requantizes accumulators with {pre_words} parameter words, but "
                 f"pre_depth is {self.config.pre_depth}",
-                {"pre_depth": early, "param_depth": max(early, self.config.vector.words)},
+                {"pre_depth": pre_words, "param_depth": max(pre_words, self.config.vector.words)},
             )
         self.check_at_once(self.config.pre_depth + sum(map(len, self.words)))
 

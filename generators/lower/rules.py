@@ -65,7 +65,7 @@ class Rules(ABC):
         self._brought: tuple[tuple[tuple[Words, int, int], ...], list[int]] = (), []
 
     @abstractmethod
-    def run_rows(self, first: int, count: int, total: int) -> Count:
+    def row_operand(self, first: int, count: int, total: int) -> Count:
         """Return the operand for an instruction's number of rows.
 
         The instruction processes ``count`` adjacent rows of a tensor, from row ``first`` on. The
@@ -80,10 +80,10 @@ class Rules(ABC):
         ``behind`` are operations on single rows, such as norms. The result is False if the
         parameter memory is too small for the parameters of all these operations.
         """
-        return isinstance(op, Linear | Rowwise) and self.words_needed([op, *behind]) <= self.room
+        return isinstance(op, Linear | Rowwise) and self.words_together([op, *behind]) <= self.room
 
     @abstractmethod
-    def words_needed(self, ops: Sequence[Linear | Rowwise]) -> int:
+    def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
         """Return the number of words that several operations need together in the parameter memory.
 
         ``ops`` are successive operations of the model, for example a linear layer and the norm
@@ -103,7 +103,7 @@ class Rules(ABC):
         operation. ``label`` is the first part of the names of these buffers.
         """
 
-    def walk(self, ops: Sequence[Op], name: str = "") -> None:
+    def lower_section(self, ops: Sequence[Op], name: str = "") -> None:
         """Append the instructions of a model's section, such as a layer, to the program.
 
         - ``ops``: the operations of the section, in order.
@@ -244,9 +244,9 @@ class Rules(ABC):
           Its stride is the number of accumulator rows from one tile column to the next.
         - ``source`` is the address and stride of the activations (default: the layer's input).
         """
-        m = self.run_rows(op.row + rows[0], rows[1], op.row + op.source.rows)
+        m = self.row_operand(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
-        for run, place, distance in matrix.runs(*tiles):
+        for run, place, distance in matrix.spaced_groups(*tiles):
             target = View(sums.behind(place * sums.stride).place, distance * sums.stride)
             own = [part for each in splits for part in matrix.parts(each, self.planes, run)]
             for index, part in enumerate([*own, *low]):
@@ -312,9 +312,9 @@ class Rules(ABC):
         anew = op.row == 0 and not op.residual
         for begin, count in cut(rows[1], marks):
             part, view = (rows[0] + begin, count), sums.behind(begin)
-            m = self.run_rows(*part, op.row + op.source.rows)
+            m = self.row_operand(*part, op.row + op.source.rows)
             word = factored(params, part[0] or factor) if op.factors else params
-            work = self.work(view, made, part, columns, m, word, place=target, anew=anew)
+            work = self.vector_operands(view, made, part, columns, m, word, place=target, anew=anew)
             drained = work.requantize(
                 Opcode.DRAIN, *flags, tensor=made, residual=op.residual, table=table, beside=beside
             )
@@ -339,18 +339,19 @@ class Rules(ABC):
         for (_, nodes), (row, m) in zip(chunks, rows, strict=True):
             for op, params in zip(ops, words, strict=True):
                 assert isinstance(op, Norm | Convert), "others are part of a drain"
-                source, count = self.blocks[op.source.buffer], self.run_rows(row, m, op.target.rows)
+                source = self.blocks[op.source.buffer]
+                count = self.row_operand(row, m, op.target.rows)
                 if isinstance(op, Norm) and op.deferred:
                     params = factored(params, row)
                 for part in column_parts(op, self.blocks):
                     view, lanes = source.view(row, part[0]), self.config.vector.lanes
-                    work = self.work(view, op.target, (row, m), part, count, params)
+                    work = self.vector_operands(view, op.target, (row, m), part, count, params)
                     nodes.append(rowwise(op, work))
                     # Equal parameters have one word for all parts.
                     params += 0 if op.rescale.per_tensor else -(-part[1] // lanes)
         return chunks
 
-    def settle(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
+    def drains_with_norms(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
         """Yield requantizing instructions (DRAIN), each followed by the norms of completed rows.
 
         - ``drains``: the DRAIN instructions, which write the rows of a tensor in ascending order.
@@ -372,7 +373,7 @@ class Rules(ABC):
                 nodes += chunks.pop(0)[1]
             yield from fused(nodes, keep=self.pre) if self.config.fused else nodes
 
-    def work(
+    def vector_operands(
         self,
         source: View,
         target: Tensor,
@@ -401,9 +402,11 @@ class Rules(ABC):
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
-        return Work(source, view, m, columns[1], params, written, self.defines(view, anew=anew))
+        return Work(
+            source, view, m, columns[1], params, written, self.obsolete_buffer(view, anew=anew)
+        )
 
-    def defines(self, target: View, *, anew: bool = True) -> str:
+    def obsolete_buffer(self, target: View, *, anew: bool = True) -> str:
         """Return the name of the buffer that an instruction writes, if its old content is obsolete.
 
         ``target`` is the view (address and stride) that the instruction writes in a scratchpad

@@ -22,12 +22,12 @@ from celosia.generators.lower.assembly import first_fit, settle
 from celosia.generators.lower.blocks import blocks_of
 from celosia.generators.lower.checks import checked_graph
 from celosia.generators.lower.choices import Choices
-from celosia.generators.lower.fitting import FitError, Stage, doubled
+from celosia.generators.lower.fitting import FitError, Reason, doubled
 from celosia.generators.lower.residence import Cache, WeightHome, weight_homes
 from celosia.generators.lower.search import AHEAD, PlacedTrial, Search
 from celosia.generators.lower.weights import (
     PRODUCT_WORDS,
-    Held,
+    WeightRectangle,
     tiles_held,
     tiles_used,
     weights_used,
@@ -101,14 +101,14 @@ def schedule(
             f"scratchpad_bytes is {config.scratchpad.bytes}"
         )
         changes = doubled(config, "scratchpad_bytes", size)
-        refusals, plain = [FitError(text, changes, stage=Stage.TOO_LARGE, excess=size)], []
+        refusals, plain = [FitError(text, changes, reason=Reason.TOO_LARGE, excess=size)], []
     chosen = _first(scheduler, plain, refusals, search=search)
     final = (refusal.hopeless and (not spills or _is_far(refusal, config)) for refusal in refusals)
     if chosen is None and plain and not all(final):
         chosen = _first(scheduler, tight, refusals, search=search)
     if chosen is None:
         chosen = _first(scheduler, again, [], search=search)
-    large = [refused for refused in refusals if refused.stage == Stage.TOO_LARGE]
+    large = [refused for refused in refusals if refused.reason == Reason.TOO_LARGE]
     if chosen is None and spills and large:
         chosen = _first(scheduler, spilled, [], search=search)
     if chosen is None and spills and any(refused.hopeless for refused in large):
@@ -118,7 +118,7 @@ def schedule(
     if chosen is not None:
         return _keeping(scheduler, chosen, search=search)
     # The attempt that got furthest.
-    raise min(refusals, key=lambda refusal: (-refusal.stage, refusal.excess))
+    raise min(refusals, key=lambda refusal: (-refusal.reason, refusal.excess))
 
 
 def _largest_bytes(model: QuantizedModel) -> int:
@@ -139,7 +139,7 @@ def _is_far(refusal: FitError, config: Config) -> bool:
 
     An iteration whose loads run beside products has two parts of a product, and otherwise one.
     """
-    return refusal.stage == Stage.TOO_LONG and refusal.excess > 2 * config.control.program_depth
+    return refusal.reason == Reason.TOO_LONG and refusal.excess > 2 * config.control.program_depth
 
 
 def first_plans(
@@ -209,12 +209,12 @@ def _first(
                 return scheduler.finish(each)
         return scheduler.finish(last)
 
-    def ends(plan: Choices, refusal: FitError) -> bool:
+    def skips_smaller(plan: Choices, refusal: FitError) -> bool:
         alike = bool(refusals) and refusal.excess == refusals[-1].excess
         refusals.append(refusal)
-        return scheduler.ends(plan, refusal) or (scheduler.patient and alike)
+        return scheduler.skips_smaller(plan, refusal) or (scheduler.patient and alike)
 
-    return first_fit(tries, fitting, ends, scheduler.long)
+    return first_fit(tries, fitting, skips_smaller, scheduler.long)
 
 
 def _together(loops: tuple[bool, bool, bool]) -> tuple[int, ...]:
@@ -265,7 +265,7 @@ def _ratios(model: QuantizedModel, config: Config, *, looped: bool) -> list[int]
     """
     layers = model.layers[:1] if looped else model.layers
     linears = [
-        (op, Held(slice(0, len(used)), slice(0, used.shape[1])), used)
+        (op, WeightRectangle(slice(0, len(used)), slice(0, used.shape[1])), used)
         for op in [*model.before, *(op for layer in layers for op in layer), *model.after]
         if isinstance(op, Linear)
         and (used := weights_used(model, op, looped=looped)) is not None

@@ -18,7 +18,7 @@ from celosia.generators.graph.templates import are_alike
 from celosia.generators.lower.assembly import Trial, fastest, first_fit, settle
 from celosia.generators.lower.choices import MOST_AHEAD, Choices
 from celosia.generators.lower.encoder_entries import Placed, assembly, placed
-from celosia.generators.lower.fitting import FitError, Stage
+from celosia.generators.lower.fitting import FitError, Reason
 from celosia.generators.lower.lower import SAMPLED, Lowered, lower
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.program.allocate import check_apart
@@ -69,7 +69,7 @@ class Search:
             self._lowered = {choices: lowered}
         return self._lowered[choices]
 
-    def ends(self, plan: Choices, refusal: FitError) -> bool:
+    def skips_smaller(self, plan: Choices, refusal: FitError) -> bool:
         """Return whether the search can skip all settings with smaller loads than ``plan``.
 
         ``plan`` has compiler settings, and ``refusal`` is the error because their program does not
@@ -85,7 +85,7 @@ class Search:
         - The program has too many words: usually True, as smaller loads need more instructions.
         - Any other reason: False.
         """
-        if refusal.stage == Stage.TOO_LONG:
+        if refusal.reason == Reason.TOO_LONG:
             # Smaller loads and blocks may save words in two cases: if each iteration loads the
             # product's input again, and if only the moves of blocks make the program too long.
             varied = plan.reloads and plan.loop_parts
@@ -110,11 +110,11 @@ class Search:
         plans = [replace(plan, ahead=ahead) for ahead in aheads]
         refused = list[FitError]()
 
-        def ends(plan: Choices, refusal: FitError) -> bool:
+        def skips_smaller(plan: Choices, refusal: FitError) -> bool:
             refused.append(refusal)
-            return refusal.stage == Stage.TOO_LONG or self.ends(plan, refusal)
+            return refusal.reason == Reason.TOO_LONG or self.skips_smaller(plan, refusal)
 
-        trial = first_fit([plans], partial(self._try_one, lowered=lowered), ends)
+        trial = first_fit([plans], partial(self._try_one, lowered=lowered), skips_smaller)
         if trial is not None:
             return trial
         self._note(plan, refused[-1])
@@ -122,7 +122,7 @@ class Search:
 
     def _note(self, plan: Choices, refusal: FitError) -> None:
         """Add ``plan`` to :attr:`long` if its program is too long whatever the loads."""
-        too_long = refusal.stage == Stage.TOO_LONG and refusal.hopeless
+        too_long = refusal.reason == Reason.TOO_LONG and refusal.hopeless
         if too_long and not (plan.loop_parts or plan.reloads):
             self.long.append(plan)
 

@@ -9,7 +9,7 @@ from celosia.generators.graph.operations import Attention
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.attention import Attended, Layout, Rows, pipeline
 from celosia.generators.lower.blocks import cut, even, groups
-from celosia.generators.lower.heads import Heads, ordered
+from celosia.generators.lower.heads import Heads, with_one_softmax
 from celosia.generators.lower.instructions import rescale_words
 from celosia.generators.lower.lowering import SPARE_WORDS, Lowering
 from celosia.generators.lower.residence import Words
@@ -166,10 +166,10 @@ class SequenceAttention(Heads):
             return [
                 node
                 for group in self.row_groups
-                for node in self.lowering.each(
+                for node in self.lowering.lower_parts(
                     group,
                     lambda row, m: [
-                        *self.probabilities(ordered([Rows(head, row, m)])),
+                        *self.probabilities(with_one_softmax([Rows(head, row, m)])),
                         *self.contexts([Rows(head, row, m)]),
                     ],
                 )

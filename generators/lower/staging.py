@@ -227,7 +227,7 @@ def constants(stage: Stage) -> None:
     memory = stage.memory
     width = memory.config.word_bytes
     most = max(1, stage.size // width)
-    for start, words_kept in ((0, memory.early), (memory.config.pre_depth, memory.words)):
+    for start, words_kept in ((0, memory.pre_words), (memory.config.pre_depth, memory.words)):
         words = np.concatenate([np.zeros((0, width), np.uint8), *words_kept])  # [words, bytes]
         for first in range(0, len(words), most):
             part = words[first : first + most]

@@ -1,7 +1,7 @@
 """Compilation of a decoder, with the first placement of its data that fits the machine.
 
-Placements (:class:`Way`) are tried in order of preference. Among programs with the same placement,
-the fastest is used.
+Placements (:class:`DataPlacement`) are tried in order of preference. Among programs with the same
+placement, the fastest is used.
 """
 
 from dataclasses import replace
@@ -15,8 +15,8 @@ from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.assembly import fastest, first_fit, settle
 from celosia.generators.lower.checks import checked_graph
-from celosia.generators.lower.choices import Way
-from celosia.generators.lower.fitting import FitError, Stage, again
+from celosia.generators.lower.choices import DataPlacement
+from celosia.generators.lower.fitting import FitError, Reason, prepare_remedy
 from celosia.generators.lower.key_slots import most_key_heads, query_starts
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.planner import plan
@@ -71,7 +71,7 @@ def compile_text(
       and the most recent tokens stay in it.
     - ``rows``: the most prompt tokens in one run. The compiler uses a smaller number if the sums
       exceed the accumulators, or if the program exceeds the program memory. For some models and
-      machines, it is always 1 (:func:`ways_of`).
+      machines, it is always 1 (:func:`data_placements`).
     - ``memory_bytes``: the size of external memory, by default all that the configuration can
       address.
     - ``texts``: 1 or 2. With 2, a run processes one token of each of two texts with separate
@@ -107,7 +107,7 @@ def compile_text(
 
     data = decoder, cache, rows, memory_bytes
     compiled = partial(_compile_fitting, *data, sparse=sparse, texts=texts, search=search)
-    with again(config, compiled):
+    with prepare_remedy(config, compiled):
         return compiled(config)
 
 
@@ -134,11 +134,11 @@ def _compile_fitting(
             f"memory has {limit}"
         )
 
-    def compiled(way: Way) -> Artefact:
+    def compiled(placement: DataPlacement) -> Artefact:
         """Return the programs that take the fewest cycles, with pieces of weights of some sizes."""
-        alone = way.passing or config.array.weight_depth > RING_SLOTS or not search
+        alone = placement.passing or config.array.weight_depth > RING_SLOTS or not search
 
-        made = partial(plan, decoder, config, cache, way, sparse=sparse, texts=texts)
+        made = partial(plan, decoder, config, cache, placement, sparse=sparse, texts=texts)
         pieces = [min(limit, most) for most in PIECES[: 1 if alone else None]]
         best = fastest(lambda most: text_trial(made(most)), pieces)
         program = text_program(settle(best) if search else best, limit)
@@ -146,20 +146,23 @@ def _compile_fitting(
             return program
         needed = program.memory_bytes
         text = f"Model {name} needs {needed} bytes of external memory, but it has {limit}"
-        raise FitError(text, stage=Stage.OUTSIDE, excess=needed)
+        raise FitError(text, reason=Reason.OUTSIDE, excess=needed)
 
-    ways = ways_of(decoder, config, cache, rows, texts)
-    series = [[way, replace(way, rows=1)] if way.rows > 1 else [way] for way in ways]
+    placements = data_placements(decoder, config, cache, rows, texts)
+    series = [
+        [placement, replace(placement, rows=1)] if placement.rows > 1 else [placement]
+        for placement in placements
+    ]
     refused, outside = list[FitError](), list[FitError]()
 
-    def ends(way: Way, error: FitError) -> bool:
-        # A way that does not decide counts only behind one that fits the machine.
-        if way.decides or (outside and error.stage == Stage.OUTSIDE):
-            (outside if error.stage == Stage.OUTSIDE else refused).append(error)
+    def skips_smaller(placement: DataPlacement, error: FitError) -> bool:
+        # A placement that does not decide counts only behind one that fits the machine.
+        if placement.decides or (outside and error.reason == Reason.OUTSIDE):
+            (outside if error.reason == Reason.OUTSIDE else refused).append(error)
         # Shorter chunks have shorter programs.
-        return error.stage != Stage.TOO_LONG
+        return error.reason != Reason.TOO_LONG
 
-    program = first_fit(series, compiled, ends)
+    program = first_fit(series, compiled, skips_smaller)
     if program is not None:
         return program
     if outside:
@@ -168,12 +171,14 @@ def _compile_fitting(
     raise refused[-1]
 
 
-def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int) -> list[Way]:
+def data_placements(
+    decoder: Decoder, config: Config, cache: Cache, rows: int, texts: int
+) -> list[DataPlacement]:
     """Return the possible placements of a decoder's data in memories, the preferred one first.
 
-    A placement (:class:`Way`) selects the memories for embeddings, requantization parameters, keys
-    and values. It also has the largest number of prompt tokens in a run. This number is 1 in each
-    of these cases:
+    A placement (:class:`DataPlacement`) selects the memories for embeddings, requantization
+    parameters, keys and values. It also has the largest number of prompt tokens in a run. This
+    number is 1 in each of these cases:
 
     - A run processes several texts (``texts`` > 1).
     - The model normalizes the queries and keys of each head.
@@ -192,18 +197,22 @@ def ways_of(decoder: Decoder, config: Config, cache: Cache, rows: int, texts: in
         # rows of its heads are no number that the host writes.
         rows = 1
     rows = min(rows, cache.capacity)
-    alone, ways = decoder.source is None, list[Way]()
+    alone, placements = decoder.source is None, list[DataPlacement]()
     if config.array.weight_depth > RING_SLOTS:
         # If there are too few slots for each key head alone, slots hold several.
         for heads in dict.fromkeys((1, most_key_heads(decoder, config))):
             most = min(rows, _most_rows(decoder, config, cache, heads))
-            ways += [Way(most, stay, key_heads=heads, decides=stay) for stay in (True, False)]
+            placements += [
+                DataPlacement(most, stay, key_heads=heads, decides=stay) for stay in (True, False)
+            ]
     else:
         rows = min(rows, _most_rows(decoder, config, cache, 1))
-        ways.append(Way(rows, rows_stay=False))
-        ways += [Way(rows, rows_stay=True, decides=False)] if alone else []
-        ways += [Way(rows, rows_stay=False, passing=True)] if alone and texts == 1 else []
-    return ways
+        placements.append(DataPlacement(rows, rows_stay=False))
+        placements += [DataPlacement(rows, rows_stay=True, decides=False)] if alone else []
+        placements += (
+            [DataPlacement(rows, rows_stay=False, passing=True)] if alone and texts == 1 else []
+        )
+    return placements
 
 
 def _most_rows(decoder: Decoder, config: Config, cache: Cache, key_heads: int) -> int:

@@ -26,7 +26,7 @@ def text_entries(plan: Plan) -> dict[str, Routine]:
     The name is that of the entry point at which the host starts the program. For example, the
     program ``step`` processes one token.
     """
-    rows, source = plan.way.rows, plan.decoder.source
+    rows, source = plan.data_placement.rows, plan.decoder.source
     tables = {name: table.stride for name, table in plan.rows_tables.items()}
     place = Value(Index.POSITION, tables.get("places", 0))
     common = _tokens(plan, place)
@@ -39,7 +39,7 @@ def text_entries(plan: Plan) -> dict[str, Routine]:
         # Those behind are the other text's.
         step = {number: value for number, value in step.items() if number <= TEXT_REGISTERS}
     # Scores that pass are stored already.
-    stored = [] if plan.way.passing else _logits(plan.scores)
+    stored = [] if plan.data_placement.passing else _logits(plan.scores)
     every = partial(routines, nested=is_nested(plan.decoder))
     programs = every(STEP, lambda planes: Routine(_step(plan, planes), step))
     programs["logits"] = Routine(stored)
@@ -104,7 +104,7 @@ def _run(layers: Layers) -> list[Node]:
 def _step(plan: Plan, planes: int) -> list[Node]:
     layers = Layers(plan, plan.texts, plan.decoder, planes, texts=plan.texts)
     if plan.cuts.resident:
-        layers.turn()
+        layers.bring_rotations()
     for text in range(plan.texts):
         layers.embed(text, of_text(Register.WORD, text), of_text(Register.PLACE, text))
     return _run(layers)

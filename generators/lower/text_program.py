@@ -44,7 +44,7 @@ def text_trial(plan: Plan) -> Trial[Plan]:
     used = {name: known.get(name, Use()) for name in plan.memory.buffers}
     check_programs(plan.memory, fewest_words(programs), used, plan.memory.buffers)
     held: Mapping[str, int] = {}
-    if plan.way.rows_stay:
+    if plan.data_placement.rows_stay:
         # In one bank the vocabulary would force all other buffers into the other banks.
         table = plan.rows_tables["words"]
         start = across(table.rows, table.stride, plan.config)
@@ -73,10 +73,10 @@ def text_program(trial: Trial[Plan], limit: int) -> Artefact:
     plan, program, scores = trial.source, trial.program, trial.source.scores
     image = plan.image.finish(plan.memory.name).tobytes()
     assemble = partial(trial.assembly.words, addresses=trial.addresses)
-    if plan.cuts.resident or plan.way.rows_stay:
+    if plan.cuts.resident or plan.data_placement.rows_stay:
         once = plan.stage.image.finish(plan.memory.name)
         setup = fills(plan.setup, once, plan.config, limit, assemble)
-        if not (plan.cuts.resident and plan.way.rows_stay):
+        if not (plan.cuts.resident and plan.data_placement.rows_stay):
             setup.append(Fill(image, assemble([]), []))
     else:
         setup = [Fill(image, assemble(plan.setup), written(plan.setup))]
@@ -108,7 +108,7 @@ def _host(plan: Plan, programs: Mapping[str, Routine]) -> Artefact:
         kv_block=plan.decoder.block,
         # Keys that are made anew are rotated by their places in the cache, which is all there are.
         places=cache.capacity if plan.rotates_keys else plan.decoder.places,
-        rows=plan.way.rows,
+        rows=plan.data_placement.rows,
         setup=[],
         memory_bytes=0,
         calls=calls_of(programs),

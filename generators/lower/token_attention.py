@@ -79,7 +79,7 @@ class TokenAttention(Heads):
         """
         kept, heads, starts = self.kept, self.model.heads, self.plan.cuts.query_starts
         # A weight slot may hold the keys of several heads, one head below the other.
-        slots = self.plan.way.key_heads
+        slots = self.plan.data_placement.key_heads
         config, queries = self.make.config, replace(op.query, buffer="query", rows=self.make.rows)
         above = (head // op.group % slots * op.key_dim for head in range(heads))
         # The tokens of a chunk attend to one place more each.
@@ -127,7 +127,7 @@ class TokenAttention(Heads):
         - ``op``: the linear layer that computes them from the input rows.
         - ``behind``: the operations after this layer, such as a rotation (rotary embedding).
         """
-        parts, target = self.plan.made_parts(op), self.cached.target(name)
+        parts, target = self.plan.recomputed_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
         for place, (first, end) in enumerate(parts):
             tiles, acc = (first, end - first), self.all.acc(f"made{place % 2}", rows)
@@ -135,7 +135,7 @@ class TokenAttention(Heads):
             self.all.linear(op, self.cached.rows(INPUTS), acc=acc, tiles=tiles)
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
-    def of_one(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
+    def token_steps(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
         """Return three lists of functions, which yield an attention's instructions for one token.
 
         - List 0 has one function. Its instructions multiply the token's queries by keys, and
@@ -243,7 +243,7 @@ class TokenAttention(Heads):
         alike = part(context_of(op), 0, op.target.columns).per_tensor
         return beside and whole and (alike or counts == {self.tiles * self.make.config.lane_groups})
 
-    def of_chunk(self) -> tuple[Steps, ...]:
+    def chunk_steps(self) -> tuple[Steps, ...]:
         """Return functions that make an attention's instructions for a chunk, in two lists.
 
         A chunk is several successive tokens of a text. Each list has one function for each head.

@@ -28,7 +28,7 @@ PRODUCT_WORDS = DEFINITIONS[Opcode.MATMUL].words
 
 
 @dataclass(frozen=True)
-class Held:
+class WeightRectangle:
     """A rectangle of a layer's weight matrix: a range of rows and a range of columns.
 
     The weights of a layer are stored as one or more rectangles, each in contiguous memory.
@@ -60,8 +60,8 @@ class Held:
 
 
 def cuts(
-    op: Linear, part: Held, size: int, config: Config, bounds: Sequence[int] = ()
-) -> Iterator[Held]:
+    op: Linear, part: WeightRectangle, size: int, config: Config, bounds: Sequence[int] = ()
+) -> Iterator[WeightRectangle]:
     """Divide a part of a layer's weights into pieces of at most ``size`` bytes; yield the pieces.
 
     One instruction copies one piece to the chip. A tile column is a range of columns as wide as the
@@ -88,7 +88,9 @@ def cuts(
     for first, end in pairwise([*starts, total]):
         columns = slice(left + first * cols, min(right, left + end * cols))
         for row in range(part.rows.start, part.rows.stop, depth):
-            yield Held(slice(row, min(row + depth, part.rows.stop)), columns, part.tile + first)
+            yield WeightRectangle(
+                slice(row, min(row + depth, part.rows.stop)), columns, part.tile + first
+            )
 
 
 def split(total: int, parts: int) -> list[tuple[int, int]]:
@@ -102,8 +104,8 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 
 
 def tiles_held(
-    op: Linear, whole: Held, config: Config, used: Mask | None, ratio: int, height: int
-) -> list[Held]:
+    op: Linear, whole: WeightRectangle, config: Config, used: Mask | None, ratio: int, height: int
+) -> list[WeightRectangle]:
     """Divide a range of a layer's weights into the parts to store, and omit tiles of zeros.
 
     Each part needs a product instruction. So omitting zeros saves cycles, but may need more program
@@ -130,7 +132,7 @@ def tiles_held(
             tiles[begin:end, first:last] = True
     rows, columns = whole.rows, whole.columns
     return [
-        Held(
+        WeightRectangle(
             slice(rows.start + begin * depth, min(rows.start + end * depth, rows.stop)),
             slice(columns.start + first * cols, min(columns.start + last * cols, columns.stop)),
             whole.tile + first,
@@ -192,7 +194,7 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
     return sorted(ended, key=lambda each: (each[2], each[0]))
 
 
-def slotted(
+def slot_form(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
     """Return a layer's weights in the format of weight slots, with the flags of two instructions.
@@ -223,8 +225,8 @@ def slotted(
 
 
 def stored_parts(
-    op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
-) -> Iterator[tuple[Held, Bytes]]:
+    op: Linear, whole: WeightRectangle, held: Sequence[WeightRectangle], config: Config, height: int
+) -> Iterator[tuple[WeightRectangle, Bytes]]:
     """Yield the stored bytes of a rectangle of a layer's weights, in pairs (rectangle, bytes).
 
     - ``whole``: the rectangle of the weight matrix to store.
@@ -250,8 +252,8 @@ def stored_parts(
 
 
 def _coded(
-    op: Linear, whole: Held, held: Sequence[Held], config: Config, height: int
-) -> tuple[Held, Bytes] | None:
+    op: Linear, whole: WeightRectangle, held: Sequence[WeightRectangle], config: Config, height: int
+) -> tuple[WeightRectangle, Bytes] | None:
     """Return the whole as a sparse matrix if that is faster, by the limit of each.
 
     The limit is that of bytes loaded, or of products.
@@ -284,7 +286,7 @@ def coded_bytes(model: IntegerGraph, config: Config) -> int:
     total = 0
     for op in (part for linear in model.linears for part in linear.parts):
         k, n = op.weight.shape
-        whole = Held(slice(0, k), slice(0, n))
+        whole = WeightRectangle(slice(0, k), slice(0, n))
         parts = stored_parts(op, whole, [whole], config, int(not op.source.wide))
         total += sum(data.size for _, data in parts)
     return total
