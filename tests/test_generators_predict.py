@@ -10,7 +10,7 @@ from celosia.arch.isa import Engine, Opcode
 from celosia.arch.latency import TABLE_LATENCY, sparse_cycles
 from celosia.arch.presets import PRESETS
 from celosia.generators.program.predict import predict
-from celosia.generators.program.spans import Sums
+from celosia.generators.program.spans import AccumulatorSpan
 from celosia.generators.program.timing import VectorTiming
 from celosia.hdl.functions.function_table import FunctionTable
 from celosia.hdl.functions.rotary import RotaryUnit
@@ -227,7 +227,7 @@ def test_a_drain_behind_a_product_takes_what_both_take() -> None:
 @pytest.mark.parametrize("count", [0, 1, 3])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_row_waits_until_products_write_none_of_its_parity(count: int, first: int) -> None:
-    sums = Sums(10, 20, first, count)
+    sums = AccumulatorSpan(10, 20, first, count)
     for now, parity in itertools.product(range(8, 22), (0, 1)):
         free = now
         while 10 <= free < 20 and (first + ((free - 10) // count if count else 0)) % 2 == parity:

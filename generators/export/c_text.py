@@ -17,7 +17,7 @@ from celosia.generators.export.c_source import (
 from celosia.generators.export.manifest import register_offset
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.lower.residence import of_text
-from celosia.generators.program.calls import Call, Index
+from celosia.generators.program.calls import Call, RunNumber
 from celosia.generators.program.executable import CHUNK, SCORES, STEP, Fill, entry_at
 from celosia.generators.runtime.host import Host
 
@@ -137,7 +137,7 @@ def _fill(number: int, fill: Fill) -> list[str]:
 
 def _values(which: str, call: Call) -> list[str]:
     """Return the array of the registers that a program needs."""
-    order = [*Index]
+    order = [*RunNumber]
     rows = (
         (
             register_offset(f"R{register}"),

@@ -18,7 +18,7 @@ from celosia.generators.frontend.text_sources import open_tokenizer
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.graph.tensors import WIDE, Tensor
 from celosia.generators.lower.residence import Cache
-from celosia.generators.program.calls import Index, Value
+from celosia.generators.program.calls import RegisterFormula, RunNumber
 from celosia.generators.program.draft import Written
 from celosia.generators.program.executable import Entry, Fill
 from celosia.generators.program.image import Piece
@@ -189,8 +189,8 @@ def _decoder(folder: Path, described: dict[str, Any]) -> Host:
     )
 
 
-def _value(register: dict[str, Any]) -> Value:
-    return Value(**{**register, "index": Index(register["index"])})
+def _value(register: dict[str, Any]) -> RegisterFormula:
+    return RegisterFormula(**{**register, "index": RunNumber(register["index"])})
 
 
 def _written(names: list[str]) -> list[Written]:

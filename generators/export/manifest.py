@@ -178,7 +178,7 @@ def _text(program: Host) -> dict[str, Any]:
 
     Before a host starts the program at an entry point, it writes the registers in ``calls``. Each
     register's value is computed from its ``index``
-    (:class:`celosia.generators.program.calls.Index`): modulo ``modulo`` unless that is 0, then
+    (:class:`celosia.generators.program.calls.RunNumber`): modulo ``modulo`` unless that is 0, then
     divided by ``divide`` and rounded down, then times ``times``. ``cycles`` are predicted for
     ``position``; for several texts they are the cycles of one step of all texts.
     ``text_registers`` is the distance between the registers of several ``texts`` in a run.

@@ -22,8 +22,8 @@ from celosia.generators.lower.choices import Choices
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.spill import Spill, Spilled
-from celosia.generators.program.allocate import Use, live_bytes, repeated, uses
-from celosia.generators.program.calls import Call, Index, registers
+from celosia.generators.program.allocate import Use, extrapolated, live_bytes, uses
+from celosia.generators.program.calls import Call, RunNumber, registers
 from celosia.generators.program.draft import Node, Repeat, arrange, flatten, repeat, upper
 from celosia.generators.program.executable import AGAIN, ENCODE, Run
 from celosia.generators.program.loops import with_barriers
@@ -69,7 +69,7 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
         fewer = replace(lowered, layers=_sampled(lowered.layers, len(lowered.layers) - 1))
         words_before, before = _extent(_nodes(_sections(fewer, choices), choices))
         least += lowered.missing * (least - words_before)
-        used = repeated(used, before, lowered.missing)
+        used = extrapolated(used, before, lowered.missing)
     tensors = live_bytes({name: used[name] for name in used if name in lowered.blocks}, sizes)
     check_programs(memory, least, used, kept_buffers(nodes), tensors)
     try:
@@ -111,7 +111,7 @@ def assembly(
     programs = _programs(_nodes(sections, choices), lowered.call, coarser=layers is None)
 
     def run(entry: str, length: int, divisor: int = 1) -> Run:
-        return Run(entry, registers(lowered.call, {Index.ROWS: length}), divisor)
+        return Run(entry, registers(lowered.call, {RunNumber.ROWS: length}), divisor)
 
     last = AGAIN if AGAIN in programs else ENCODE
     runs = [run(last, model.sequence)]

@@ -15,7 +15,7 @@ from celosia.generators.lower.residence import Memory, WeightHome
 from celosia.generators.lower.rules import Rules
 from celosia.generators.lower.staging import Rows, Stage
 from celosia.generators.lower.walk import Rowwise
-from celosia.generators.program.calls import Index, Value
+from celosia.generators.program.calls import RegisterFormula, RunNumber
 from celosia.generators.program.draft import (
     LENGTH_REGISTER,
     LENGTH_REGISTERS,
@@ -64,10 +64,12 @@ class Lowering(Rules):
         """Tiles of zeros that are left out of all weights."""
         for tensor in blocks.values():
             self.memory.buffers |= tensor.sizes()
-        self.call: dict[int, Value] = {}
+        self.call: dict[int, RegisterFormula] = {}
         """The registers of a run: rows of the sequence, or of a part of it."""
         if model.description.variable:
-            self.call[LENGTH_REGISTER] = Value(Index.ROWS, most=model.description.sequence)
+            self.call[LENGTH_REGISTER] = RegisterFormula(
+                RunNumber.ROWS, most=model.description.sequence
+            )
         self.leaving: dict[str, Piece] = {}
         """The places in external memory of buffers whose blocks leave as soon as each is complete.
         """
@@ -96,7 +98,7 @@ class Lowering(Rules):
         loops = self.choices.loop_heads or self.choices.loop_parts
         if (first, count) != whole and loops:
             return count
-        rows = Value(Index.ROWS, first=first, most=count)
+        rows = RegisterFormula(RunNumber.ROWS, first=first, most=count)
         for number, value in self.call.items():
             if value == rows:
                 return Given(number, count)

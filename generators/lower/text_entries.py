@@ -2,7 +2,7 @@
 
 Before each run, the host writes the registers that the program reads. A register contains, for
 example, the token's slot in the KV cache. Each program has a formula
-(:class:`celosia.generators.program.calls.Value`) for each of its registers.
+(:class:`celosia.generators.program.calls.RegisterFormula`) for each of its registers.
 """
 
 from functools import partial
@@ -14,7 +14,7 @@ from celosia.generators.lower.decoder import STREAM, Layers
 from celosia.generators.lower.moves import store
 from celosia.generators.lower.plan import INPUTS, Plan
 from celosia.generators.lower.residence import TEXT_REGISTERS, Register, of_text
-from celosia.generators.program.calls import Index, Value
+from celosia.generators.program.calls import RegisterFormula, RunNumber
 from celosia.generators.program.draft import Given, Node, Ref
 from celosia.generators.program.executable import CHUNK, SCORES, STEP
 from celosia.generators.program.image import Piece
@@ -28,11 +28,14 @@ def text_entries(plan: Plan) -> dict[str, Routine]:
     """
     rows, source = plan.data_placement.rows, plan.decoder.source
     tables = {name: table.stride for name, table in plan.rows_tables.items()}
-    place = Value(Index.POSITION, tables.get("places", 0))
+    place = RegisterFormula(RunNumber.POSITION, tables.get("places", 0))
     common = _tokens(plan, place)
 
-    def words(count: int) -> dict[int, Value]:
-        return {row + 1: Value(Index.TOKEN, tables["words"], row=row) for row in range(count)}
+    def words(count: int) -> dict[int, RegisterFormula]:
+        return {
+            row + 1: RegisterFormula(RunNumber.TOKEN, tables["words"], row=row)
+            for row in range(count)
+        }
 
     step = {**common, Register.WORD: words(1)[1]}
     if plan.texts > 1:
@@ -55,41 +58,41 @@ def text_entries(plan: Plan) -> dict[str, Routine]:
         first = Given(SOURCE_ROW, 2 * plan.decoder.description.dim * (longest - count), STREAM)
         layers = Layers(plan, longest, source, register=Register.SOURCE)
         call = words(count)
-        call[SOURCE_ROW] = Value(Index.FIRST, 2 * plan.decoder.description.dim)
-        call[WORDS_PLACE] = Value(Index.FIRST, tables["source.places"])
+        call[SOURCE_ROW] = RegisterFormula(RunNumber.FIRST, 2 * plan.decoder.description.dim)
+        call[WORDS_PLACE] = RegisterFormula(RunNumber.FIRST, tables["source.places"])
         programs["lookup"] = Routine(_lookup(layers, count, first), call)
-        encode = {int(Register.SOURCE): Value(Index.SOURCE)}
+        encode = {int(Register.SOURCE): RegisterFormula(RunNumber.SOURCE)}
         longest = plan.decoder.description.source_positions
         whole = Layers(plan, longest, source, register=Register.SOURCE)
         programs["encode"] = Routine(_run(whole), encode)
     return programs
 
 
-def _tokens(plan: Plan, place: Value) -> dict[int, Value]:
+def _tokens(plan: Plan, place: RegisterFormula) -> dict[int, RegisterFormula]:
     """Return the registers with the places and numbers of a run's tokens."""
     config, strides, model = plan.config, plan.cache_strides, plan.decoder.description
-    common: dict[int, Value] = {
+    common: dict[int, RegisterFormula] = {
         Register.PLACE: place,
-        Register.COUNT: Value(Index.COUNT),
-        Register.LIMIT: Value(Index.LIMIT),
-        Register.ROWS: Value(Index.ROWS),
-        Register.LAST: Value(Index.LAST, model.dim),
+        Register.COUNT: RegisterFormula(RunNumber.COUNT),
+        Register.LIMIT: RegisterFormula(RunNumber.LIMIT),
+        Register.ROWS: RegisterFormula(RunNumber.ROWS),
+        Register.LAST: RegisterFormula(RunNumber.LAST, model.dim),
     }
     if model.source_layers:
-        common[Register.SOURCE] = Value(Index.SOURCE)
+        common[Register.SOURCE] = RegisterFormula(RunNumber.SOURCE)
     if plan.cache.recompute:
-        return common | {Register.KEY: Value(Index.PLACE, strides[INPUTS])}
+        return common | {Register.KEY: RegisterFormula(RunNumber.PLACE, strides[INPUTS])}
     if not plan.cuts.resident:
         return common | {
-            Register.KEY: Value(Index.PLACE, strides["keys"]),
-            Register.VALUE: Value(Index.PLACE, strides["values"]),
+            Register.KEY: RegisterFormula(RunNumber.PLACE, strides["keys"]),
+            Register.VALUE: RegisterFormula(RunNumber.PLACE, strides["values"]),
         }
     rows, cols = config.array.rows, config.array.cols
     return common | {
-        Register.KEY: Value(Index.PLACE, -(-plan.decoder.key_dim // rows), cols),
-        Register.KEY_LINE: Value(Index.PLACE, modulo=cols),
-        Register.VALUE: Value(Index.PLACE, divide=rows),
-        Register.VALUE_LINE: Value(Index.PLACE, modulo=rows),
+        Register.KEY: RegisterFormula(RunNumber.PLACE, -(-plan.decoder.key_dim // rows), cols),
+        Register.KEY_LINE: RegisterFormula(RunNumber.PLACE, modulo=cols),
+        Register.VALUE: RegisterFormula(RunNumber.PLACE, divide=rows),
+        Register.VALUE_LINE: RegisterFormula(RunNumber.PLACE, modulo=rows),
     }
 
 

@@ -77,7 +77,7 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
     return dict(by_buffer)
 
 
-def repeated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
+def extrapolated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
     """Return the :class:`Use` of each buffer, extrapolated to a program with more layers.
 
     ``used`` is the result of :func:`uses` for a program with n layers, and ``before`` is the result

@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
-class Index(enum.StrEnum):
+class RunNumber(enum.StrEnum):
     """Names of numbers that describe a run, such as the position of the run's first token.
 
     A run is one execution of a program, which processes some tokens. Before a run, a host writes
-    registers whose values depend on these numbers. A :class:`Value` is the formula for a register;
-    the field ``index`` of the formula selects one of these numbers.
+    registers whose values depend on these numbers. A :class:`RegisterFormula` is the formula for a
+    register; the field ``index`` of the formula selects one of these numbers.
     """
 
     TOKEN = "token"
-    """Token number in row :attr:`Value.row` of the run; 0 if the run has fewer rows."""
+    """Token number in row :attr:`RegisterFormula.row` of the run; 0 if the run has fewer rows."""
     POSITION = "position"
     """Position of the run's first token."""
     PLACE = "place"
@@ -34,7 +34,7 @@ class Index(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Value:
+class RegisterFormula:
     """Formula for the value of a register: ``number % modulo // divide * times``.
 
     ``number`` describes a run (one execution of a program), for example the position of the run's
@@ -48,7 +48,7 @@ class Value:
     2 rows.
     """
 
-    index: Index
+    index: RunNumber
     times: int = 1
     divide: int = 1
     modulo: int = 0
@@ -57,16 +57,16 @@ class Value:
     first: int = 0
     most: int = 0
 
-    def at(self, numbers: Mapping[Index, int], tokens: Sequence[int] = ()) -> int:
+    def at(self, numbers: Mapping[RunNumber, int], tokens: Sequence[int] = ()) -> int:
         """Return the value that the host writes to the register before a run of a program.
 
         The formula for the register computes this value from one number. ``numbers`` is a
-        dictionary from an :class:`Index`, such as ``POSITION``, to the number for this run.
+        dictionary from a :class:`RunNumber`, such as ``POSITION``, to the number for this run.
         ``tokens`` lists the token numbers of the run. If :attr:`index` is ``TOKEN``, the formula
         uses the token number ``tokens[row]``, or 0 if ``tokens`` is too short. Otherwise it uses
         ``numbers[index]``.
         """
-        if self.index == Index.TOKEN:
+        if self.index == RunNumber.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
         else:
             number = numbers[self.index]
@@ -75,22 +75,22 @@ class Value:
         return (number % self.modulo if self.modulo else number) // self.divide * self.times
 
 
-Call = Mapping[int, Value]
+Call = Mapping[int, RegisterFormula]
 """Values of the registers that the host writes before a program starts, by register number."""
 
 
 def registers(
-    call: Call, numbers: Mapping[Index, int], tokens: Sequence[int] = ()
+    call: Call, numbers: Mapping[RunNumber, int], tokens: Sequence[int] = ()
 ) -> dict[int, int]:
     """Return the values of the registers for a run: a dictionary from register number to value.
 
-    ``call`` has a formula (:class:`Value`) for each register that the host writes before the run.
-    ``numbers`` has the properties of the run that the formulas use, such as the position of its
-    first token. ``tokens`` has the run's token numbers. If ``tokens`` is empty, the result omits
-    the registers whose values depend on token numbers.
+    ``call`` has a formula (:class:`RegisterFormula`) for each register that the host writes before
+    the run. ``numbers`` has the properties of the run that the formulas use, such as the position
+    of its first token. ``tokens`` has the run's token numbers. If ``tokens`` is empty, the result
+    omits the registers whose values depend on token numbers.
     """
     return {
         int(register): value.at(numbers, tokens)
         for register, value in call.items()
-        if tokens or value.index != Index.TOKEN
+        if tokens or value.index != RunNumber.TOKEN
     }

@@ -214,7 +214,7 @@ class _Machine:
     def _time(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return the cycles in which a command begins, leaves its queue, and is complete."""
         if step.engine == Engine.MATRIX:
-            return self._matrix.take(step, ready)
+            return self._matrix.add(step, ready)
         if step.engine == Engine.VECTOR:
             matrix, behind = self._matrix, 0
             done = self._vector.done(step, ready, matrix.reads, matrix.sums, matrix.tiles)

@@ -52,7 +52,7 @@ def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, floa
 
 
 @dataclass(frozen=True)
-class Sums:
+class AccumulatorSpan:
     """A span of cycles, ``begin`` to ``end`` - 1, in which matrix products write accumulator rows.
 
     Accumulator rows with even numbers are in one memory, rows with odd numbers in another.

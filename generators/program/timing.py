@@ -26,7 +26,7 @@ from celosia.arch.latency import (
     sparse_cycles,
     words_wait,
 )
-from celosia.generators.program.spans import Reads, Sums, after_accesses
+from celosia.generators.program.spans import AccumulatorSpan, Reads, after_accesses
 from celosia.sim.flow import Step
 
 
@@ -38,7 +38,7 @@ def _reads(step: Step) -> bool:
     return "i_addr" in step.operands and "drain" not in step.flags
 
 
-def parts(step: Step, config: Config) -> int:
+def passes_per_row(step: Step, config: Config) -> int:
     """Return the number of passes of the array for each row of activations in the command ``step``.
 
     In one pass, the array multiplies a row of INT8 activations by some bits of each weight. The
@@ -92,8 +92,8 @@ class VectorTiming:
         step: Step,
         begin: int,
         others: Iterable[Reads],
-        sums: Iterable[Sums] = (),
-        tiles: deque[Sums] | None = None,
+        sums: Iterable[AccumulatorSpan] = (),
+        tiles: deque[AccumulatorSpan] | None = None,
     ) -> int:
         """Return the cycle in which the vector engine completes the command ``step``.
 
@@ -161,7 +161,13 @@ class VectorTiming:
             left = max(left, done - SECOND_AHEAD + 6 - turn - 3 * config.control.registered)
         return left
 
-    def _waits(self, step: Step, begin: int, sums: Iterable[Sums], written: Iterable[Sums]) -> int:
+    def _waits(
+        self,
+        step: Step,
+        begin: int,
+        sums: Iterable[AccumulatorSpan],
+        written: Iterable[AccumulatorSpan],
+    ) -> int:
         """Return the cycles in which a drain finds its half of the accumulators busy.
 
         A DRAIN takes one row of a tile column after another, as products write them, and soon does
@@ -293,12 +299,12 @@ class MatrixTiming:
         """Cycle in which the walker takes the next command, by the tiles of the two before."""
         self.reads: deque[Reads] = deque(maxlen=64)
         """Reads of the last products."""
-        self.sums: deque[Sums] = deque(maxlen=64)
+        self.sums: deque[AccumulatorSpan] = deque(maxlen=64)
         """Accumulations of the last resident products of one row, or of rows in pairs."""
-        self.tiles: deque[Sums] = deque()
+        self.tiles: deque[AccumulatorSpan] = deque()
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
-    def take(self, step: Step, ready: int) -> tuple[int, int, int]:
+    def add(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Add the next command, ``step``, and return the triple of cycles (begin, acceptance, end).
 
         - Acceptance: the cycle in which the engine accepts the command. It is at least ``ready``,
@@ -313,7 +319,7 @@ class MatrixTiming:
         and :attr:`tiles`.
         """
         if step.opcode == Opcode.SPARSE:
-            return self._take_sparse(step, ready)
+            return self._add_sparse(step, ready)
         config, product = self._config, step.opcode == Opcode.MATMUL
         m = step["m"] if product else 1
         a_bank = step["a_addr"] // config.bank_bytes if product else None
@@ -324,7 +330,7 @@ class MatrixTiming:
         tiles = self._tiles(step)
         inner_tiles, cols = -(-step["k"] // config.array.rows), config.array.cols
         first = first_line = -1
-        count = parts(step, config)
+        count = passes_per_row(step, config)
         # For rows in pairs the tile columns begin with alternating parities.
         turns = config.beat_lanes >= config.array.cols and m % 2 == 0 and step["acc_stride"] & 1
         loaded = max(loaded, accepted + 1 + config.control.registered)
@@ -346,14 +352,14 @@ class MatrixTiming:
             row = step["acc_addr"] + tile // inner_tiles * step["acc_stride"] if product else 0
             added = begin + self._added
             if product and b_bank is not None and config.fused and config.beat_lanes >= cols:
-                self.tiles.append(Sums(added, added + m * count, row & 1, count))
+                self.tiles.append(AccumulatorSpan(added, added + m * count, row & 1, count))
             if resident and (m == 1 or turns):
                 for index in range(m):
                     self._add(added + index * count, count, (row + index) & 1)
         if resident and config.beat_lanes >= cols and not (m | step["acc_stride"]) & 1:
             # Rows have alternating parities; a drain in several beats per row waits for no parity.
             begin, parity = first + self._added, step["acc_addr"] & 1
-            self.sums.append(Sums(begin, end + self._added, parity, 1))
+            self.sums.append(AccumulatorSpan(begin, end + self._added, parity, 1))
         self._end, self._before, self._loaded = end, before, loaded
         # A command's last tile leaves the walker when its lines are requested.
         self._accept = max(
@@ -369,11 +375,11 @@ class MatrixTiming:
     def _add(self, begin: int, count: int, parity: int) -> None:
         """Record ``count`` cycles in which a row of this parity receives sums."""
         end = begin + count
-        if self.sums and self.sums[-1] == Sums(self.sums[-1].begin, begin, parity):
+        if self.sums and self.sums[-1] == AccumulatorSpan(self.sums[-1].begin, begin, parity):
             begin = self.sums.pop().begin
-        self.sums.append(Sums(begin, end, parity))
+        self.sums.append(AccumulatorSpan(begin, end, parity))
 
-    def _take_sparse(self, step: Step, ready: int) -> tuple[int, int, int]:
+    def _add_sparse(self, step: Step, ready: int) -> tuple[int, int, int]:
         """Return the same cycles for a SPARSE, which never overlaps products of the array."""
         config = self._config
         sizes = (step[name] for name in ("m", "k", "n", "beats"))

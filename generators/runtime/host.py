@@ -14,7 +14,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.generators.graph.tensors import Tensor, quantize
 from celosia.generators.lower.residence import Cache, Register, of_text
-from celosia.generators.program.calls import Call, Index, registers
+from celosia.generators.program.calls import Call, RunNumber, registers
 from celosia.generators.program.executable import (
     AGAIN,
     CHUNK,
@@ -208,7 +208,7 @@ class Host(Executable):
         (8, 4 or 2) is the number of upper bits that the second run reads of nested weights
         (stored as bit planes); for other weights it must be 8.
         """
-        words = registers(self.calls["words"], {Index.POSITION: position}, tokens)
+        words = registers(self.calls["words"], {RunNumber.POSITION: position}, tokens)
         return [Run("words", words), self.run(position, rows=len(tokens), bits=bits)]
 
     def source_runs(self, tokens: Sequence[int]) -> list[Run]:
@@ -218,10 +218,13 @@ class Host(Executable):
         :attr:`lookups` tokens each. The last run computes the encoder.
         """
         call, step = self.calls["lookup"], self.lookups
-        encode = registers(self.calls[ENCODE], {Index.SOURCE: len(tokens)})
+        encode = registers(self.calls[ENCODE], {RunNumber.SOURCE: len(tokens)})
         return [
             *(
-                Run("lookup", registers(call, {Index.FIRST: first}, tokens[first : first + step]))
+                Run(
+                    "lookup",
+                    registers(call, {RunNumber.FIRST: first}, tokens[first : first + step]),
+                )
                 for first in range(0, len(tokens), step)
             ),
             Run(ENCODE, encode),
@@ -236,13 +239,13 @@ class Host(Executable):
                 f"Model {self.name} takes at most {self.places} tokens, not {position + rows}"
             )
         numbers = {
-            Index.POSITION: position,
-            Index.PLACE: self.cache.place(position),
-            Index.COUNT: self.cache.count(position + rows - 1),
-            Index.LIMIT: self.cache.count(position),
-            Index.ROWS: rows,
-            Index.LAST: rows - 1,
-            Index.SOURCE: source or self.source_positions,
+            RunNumber.POSITION: position,
+            RunNumber.PLACE: self.cache.place(position),
+            RunNumber.COUNT: self.cache.count(position + rows - 1),
+            RunNumber.LIMIT: self.cache.count(position),
+            RunNumber.ROWS: rows,
+            RunNumber.LAST: rows - 1,
+            RunNumber.SOURCE: source or self.source_positions,
         }
         return registers(self.calls[name], numbers, tokens)
 

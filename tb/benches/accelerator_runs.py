@@ -15,7 +15,7 @@ from celosia.arch.registers import (
     INTERRUPT_DONE,
     REGISTER_MAP,
 )
-from celosia.generators.program.timing import parts
+from celosia.generators.program.timing import passes_per_row
 from celosia.hdl.control.host_port import counter_names
 from celosia.sim.flow import Step
 from celosia.sim.interpreter import Interpreter
@@ -54,7 +54,7 @@ class Counts:
             return
         rows, m, k = machine.config.array.rows, step["m"], step["k"]
         kt, nt = ceil_div(k, rows), ceil_div(step["n"], machine.config.array.cols)
-        wide, count = "a_wide" in step.flags, parts(step, machine.config)
+        wide, count = "a_wide" in step.flags, passes_per_row(step, machine.config)
         cells = Region("sp", step["a_addr"], step["a_stride"], m, k << wide).cells()
         stored = machine.sp[cells]
         if wide:
