@@ -39,16 +39,21 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of ``rows`` accumulator rows that are reserved for the sums ``name``.
+        """Return the first of the accumulator rows that are reserved for the sums called ``name``.
 
-        The first call for a name reserves the rows, and later calls return the same rows. The
-        number of the first row is even.
+        The first call for a name reserves ``rows`` successive rows. Later calls for this name
+        return the same row. The first row has an even number.
 
-        Set ``later`` for sums that are computed after all other sums have been requantized. Their
-        rows may overlap rows of the other sums. They are reserved from the last row down, and rows
-        of other sums from row 0 up.
+        All names belong to one of two groups. Names of the same group have separate rows. Names of
+        different groups may have the same rows, so their sums must not exist at the same time.
 
-        Raises :class:`FitError` if there are too few rows.
+        - If ``later`` is false: the name belongs to the first group, whose rows are reserved from
+          row 0 upwards. Examples are the sums of attention.
+        - If ``later`` is true: the name belongs to the second group, whose rows are reserved from
+          the last row downwards. Examples are the sums of an MLP, which exist after attention's
+          sums have been read.
+
+        Raises :class:`FitError` if the rows of one group exceed the accumulators.
         """
         if name not in self._named:
             before = self._taken[later]

@@ -176,9 +176,12 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The input of the assembly: for a decoder, the ``Plan`` with the addresses of its data.
+        """The compiler's data from which the instructions of this trial were made.
 
-        For an encoder, it is a ``Placed``: instructions and buffer addresses.
+        - For a decoder: a ``Plan``, which has the locations of weights, parameters, keys and
+          values.
+        - For an encoder: a ``Placed``, which has the encoder's instructions, and the scratchpad
+          address of each buffer.
         """
         return self.assembly.source
 
@@ -216,21 +219,21 @@ def first_fit(
     skips_smaller: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
-    """Return ``make(choices)`` for the first compiler settings with which a model fits the machine.
+    """Try compiler settings in order, and return the result for the first settings that fit.
 
-    Compiler settings are, for example, the size of a load. If the model does not fit with any
-    settings, the result is None.
+    Compiler settings are, for example, the size of loads. If no settings fit, the result is None.
 
     - ``series``: lists of settings. The lists, and the settings in each list, are tried in order.
-    - ``make(choices)``: compiles the model with the settings ``choices``. It raises
-      :class:`FitError` if the model does not fit.
-    - ``skips_smaller(choices, error)``: is called after such an error. It returns True if smaller
-      settings cannot fit either. For example, if a program is too long, smaller loads only make it
-      longer.
-      Settings ``other`` for which ``other.is_at_most(choices)`` is true are then skipped in the
-      rest of the list.
-    - ``known``: settings from earlier searches for which ``skips_smaller`` would return True. In
-      all lists, settings that are not larger than one of these (``is_at_most``) are skipped.
+    - ``make(choices)``: compiles the model with the settings ``choices``, and returns the result.
+      It raises :class:`FitError` if the model does not fit the machine.
+    - ``skips_smaller(choices, error)``: is called after each such error. If it returns True, later
+      settings ``other`` of the same list are skipped if ``other.is_at_most(choices)`` is true.
+    - ``known``: settings from earlier searches. In all lists, settings ``other`` are skipped if
+      ``other.is_at_most(element)`` is true for an element of ``known``.
+
+    For example, a list has settings with loads of 8, 4 and 2 KB. With loads of 8 KB, the program is
+    too long, and ``skips_smaller`` returns True. Smaller loads need more instructions, so the
+    settings with 4 and 2 KB are skipped. The search continues with the next list.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -251,14 +254,19 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the trial with the lowest cost among ``best`` and the results of ``make``.
+    """Return the trial with the lowest cost, either a result of ``make`` or the trial ``best``.
 
-    A trial is a candidate in a search: programs with buffer addresses, predicted cycles and a cost.
-    The cost is the cycles; if these are equal, program words are compared.
+    A trial is a candidate in a search: a model's programs, with predicted cycles. Its cost is a
+    tuple: the predicted cycles, then the number of program words. Cycles are compared first. The
+    number of words decides between trials with equal cycles.
 
-    ``make`` is called for each element of ``choices``, for example for each set of compiler
-    settings. It raises :class:`FitError` if the program does not fit the accelerator. If there is
-    no trial at all, the first of these errors is raised.
+    - ``make``: returns the trial for one element of ``choices``. It raises :class:`FitError` if the
+      programs do not fit the machine. The element is then skipped.
+    - ``choices``: alternatives to try, for example different compiler settings.
+    - ``best``: a trial from an earlier search, or None.
+
+    If ``best`` is None and ``make`` fails for all elements, the error for the first element is
+    raised.
     """
     errors = list[FitError]()
     for each in choices:
@@ -277,13 +285,14 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
     """Raise :class:`FitError` if a model's programs are longer than the program memory.
 
-    The error proposes a larger program memory. As an alternative it proposes a larger scratchpad:
-    loads can be larger there, so that programs need fewer loads.
+    The error proposes two alternatives. One is a program memory of at least ``words`` words. The
+    other is a larger scratchpad, of at least ``tensor_bytes`` bytes. A larger scratchpad has room
+    for larger loads, and a program with larger loads has fewer instructions.
 
-    - ``words`` is the length of all programs together (words).
-    - ``tensor_bytes`` is the smallest scratchpad size (bytes) that the error may propose.
-    - ``least`` is true if ``words`` is only a lower bound. Then the error's ``hopeless`` is true:
-      smaller loads cannot help, because they make a program longer.
+    - ``words``: number of words of all programs together.
+    - ``least``: true if ``words`` is a lower bound, because the programs are not encoded yet.
+      Smaller loads can only increase this bound. So the error's attribute ``hopeless`` is then
+      true, and the search for an encoder's program skips smaller loads.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -319,22 +328,27 @@ def check_programs(
     lasting: Iterable[str],
     tensor_bytes: int = 0,
 ) -> None:
-    """Check a model's program length and weight slots, and extend the lifetimes of some buffers.
+    """Check the sizes of a model's programs and weights, and change the lifetimes of some buffers.
 
-    A weight slot is storage in the array for one weight tile. :class:`FitError` is raised if the
-    program memory or the number of weight slots is too small.
+    :class:`FitError` is raised in two cases:
 
-    - ``memory``: has the machine's configuration, and the number of weight slots that the model
+    - The programs have more words than the program memory. The error proposes a larger program
+      memory. As an alternative, it proposes a larger scratchpad, in which larger loads are
+      possible. A program with larger loads has fewer instructions.
+    - The model needs more weight slots than the array has. A weight slot is storage in the array
+      for one weight tile.
+
+    The function reads these arguments:
+
+    - ``memory``: the configuration of the machine, and the number of weight slots that the model
       needs.
     - ``least``: lower bound of the number of words of all programs together.
-    - ``tensor_bytes``: bytes of the tensors that are in the scratchpad at the same time. If the
-      programs are too long, the error proposes a larger program memory. As an alternative it
-      proposes a larger scratchpad, in which larger loads need fewer instructions. The proposed
-      scratchpad has at least ``tensor_bytes`` bytes.
-    - ``used``: dictionary from buffer name to lifetime. A lifetime is the range of instructions for
-      which the content of the buffer is needed. The function changes this dictionary.
-    - ``lasting``: names of buffers that keep their contents from run to run. In ``used``, the
-      function extends the lifetimes of these buffers to the whole program.
+    - ``tensor_bytes``: the smallest scratchpad size (bytes) that the error may propose.
+    - ``lasting``: names of the buffers that keep their contents from run to run.
+
+    The function changes the argument ``used``, a dictionary from buffer name to lifetime. A
+    lifetime is the range of instructions during which the content of a buffer is needed. The
+    lifetimes of the buffers in ``lasting`` become the whole program.
     """
     check_words(memory, least, least=True, tensor_bytes=tensor_bytes)
     for name in lasting:

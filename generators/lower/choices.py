@@ -67,12 +67,19 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_at_most(self, other: "Choices") -> bool:
-        """Return True if loads and blocks are not larger than with the choices ``other``.
+        """Return True if loads and blocks have at most the sizes that the settings ``other`` give.
 
-        A load copies weights to a scratchpad buffer (``blob_bytes``). A block is a part of a tensor
-        with a separate buffer (``block_bytes``). Equal sizes also give True. The result is False if
-        the loops (:attr:`loop_layers`, :attr:`loop_heads`, :attr:`loop_parts`), the rule for
-        omitting zeros (:attr:`compact`) or the ends of layers (:attr:`ends_ahead`) differ.
+        The compiler uses the result to skip settings. For example, if a program with the settings
+        ``other`` is too long, a program with smaller loads is too long as well.
+
+        The result is True if all these conditions are met:
+
+        - The size of a load is at most that of ``other``: ``blob_bytes <= other.blob_bytes``.
+        - The size of a tensor's block is at most that of ``other``: ``block_bytes <=
+          other.block_bytes``.
+        - These fields are equal to those of ``other``: :attr:`loop_layers`, :attr:`loop_heads`,
+          :attr:`loop_parts`, :attr:`compact` and :attr:`ends_ahead`. Programs that differ in these
+          fields have different instructions, so their lengths cannot be compared.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind
@@ -83,10 +90,14 @@ class Choices:
 
     @property
     def unplaced(self) -> "Choices":
-        """A copy of these choices with ``ahead`` 0, so that each load is directly before its use.
+        """A copy of these compiler settings in which :attr:`ahead` is 0.
 
-        ``ahead`` is the largest number of instruction groups from a load to its use. Other values
-        of ``ahead`` only change the order of the instructions.
+        The compiler works in two steps. The first step makes the instructions, with each load
+        directly before the instructions that use its data. The second step moves loads earlier, by
+        at most :attr:`ahead` groups of instructions.
+
+        The first step does not use :attr:`ahead`. So settings that differ only in :attr:`ahead`
+        have equal copies, and the compiler does the first step once for all of them.
         """
         return replace(self, ahead=0)
 

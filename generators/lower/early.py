@@ -140,21 +140,24 @@ def check_layers(
     compile: Callable[[Graph[D]], object],
     progress: Progress | None = None,
 ) -> None:
-    """Raise :class:`InputError` if a large model does not fit a configuration.
+    """Raise :class:`InputError` before calibration if a large model does not fit a configuration.
 
-    The calibration of all layers takes long. So the function quantizes only the first
-    :data:`LAYERS` layers, and compiles their graph. If all layers compile to equal instructions,
-    the graph is first extended to all layers by copies of the last quantized layer. Otherwise only
-    the first layers are checked. If the graph does not fit, it is compiled for larger
-    configurations. The error names the configurations with which the graph fits.
+    The calibration of the whole model takes long. This check needs less time:
+
+    - The function quantizes a model that has only the first :data:`LAYERS` layers.
+    - If all layers of the whole model have equal operations and formats, and no tile of weights is
+      zero: the function adds copies of the last quantized layer, until the model has all layers.
+      Otherwise only the first layers are checked.
+    - The function compiles this model. If the model does not fit, the function searches for larger
+      configurations with which it fits. The error names these configurations.
+
+    A model with fewer than :data:`MANY` weights, or with at most :data:`LAYERS` layers, is not
+    checked here. The compiler checks such a model after calibration.
 
     - ``quantize`` returns the quantized graph of a model.
     - ``compile`` compiles a graph, and raises :class:`FitError` if the graph does not fit.
     - ``progress`` is called before each compilation for a larger configuration. Its arguments are
       the number of compilations started, and the most that are possible.
-
-    If the model has fewer than :data:`MANY` weights, or at most :data:`LAYERS` layers, the function
-    does nothing. The compiler checks such a model after calibration.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

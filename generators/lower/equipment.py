@@ -41,21 +41,24 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def with_packed_cache(config: Config, decoder: Decoder) -> Config:
-    """Return ``config``, extended if weight slots must store keys or values of fewer than 8 bits.
+    """Return ``config`` with weight slots in which the decoder's keys and values can be stored.
 
-    A weight slot is storage in the array for one weight tile. The extended weight slots store two
-    elements in a byte. The result is ``config`` without changes in these cases:
+    A weight slot is storage in the array for one weight tile. Weight slots must be able to store
+    two elements in a byte if all these conditions are met:
 
-    - The decoder's values have 8 bits.
-    - The KV cache is not in weight slots.
-    - ``config`` already has ``packed_cache`` true.
+    - The KV cache is in weight slots.
+    - The decoder's values have fewer than 8 bits.
+    - ``config.packed_cache`` is false.
 
-    In all other cases, the result is a copy of ``config`` with these fields:
+    Then the result is a copy of ``config`` with the changes in the next list. Otherwise the result
+    is ``config``.
 
     - ``packed_cache`` is true.
-    - ``low_rows`` is the number of columns of each key head whose elements have 8 bits. It is 0 if
-      all columns of the keys have 8 bits.
-    - ``block_exponents`` is true if several columns of the values share an exponent.
+    - ``low_rows`` is the number of 8-bit elements in each key whose other elements have fewer bits.
+      A key is a column of a slot. The lower 4 bits of its 8-bit elements are in additional rows of
+      the slot, one row for each element. If all elements have 8 bits, no additional rows are
+      needed, and ``low_rows`` is 0.
+    - ``block_exponents`` is true if several values share an exponent.
     """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:

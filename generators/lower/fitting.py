@@ -41,17 +41,24 @@ class Reason(IntEnum):
 
 
 class FitError(InputError):
-    """Error for a model that does not fit a memory or a unit of the configuration.
+    """Error for a model that does not fit a memory or a unit of the machine.
 
     - ``remedies``: alternative changes of the configuration. Each is a dictionary from field names
       to the smallest values that may suffice.
-    - ``reason``: the kind of reason, such as too many program words (:class:`Reason`).
-    - ``excess``: size that the model needs of a memory. The size is in bytes for the scratchpad and
-      external memory, and in words for the program memory. For weight slots (array storage for one
-      weight tile each), ``excess`` is the number of slots. In all other cases ``excess`` is 0.
-    - ``hopeless``: true if smaller loads, or loads later in the program, cannot help. Either the
-      tensors exceed the scratchpad even without loaded data, or the program is already too long,
-      and smaller loads only make it longer.
+    - ``reason``: the kind of reason (:class:`Reason`), such as a program that is too long.
+    - ``excess``: the total size that the model needs of the memory that is too small. For example,
+      it is 5000 if the model needs 5000 bytes and the scratchpad has 4096. The unit is bytes for
+      the scratchpad and external memory, and words for the program memory. For weight slots (array
+      storage for one weight tile each), it is the number of slots. For other reasons, ``excess`` is
+      0.
+    - ``hopeless``: true if the model would not fit with smaller loads either. A load is an
+      instruction that copies data from external memory to the scratchpad.
+    - ``attempt``: functions that compile the model again, for the search in :func:`remedy`. The
+      context manager :func:`prepare_remedy` sets this attribute.
+
+    ``hopeless`` is true in two cases. Either the tensors alone exceed the scratchpad, or a lower
+    bound of the program's length exceeds the program memory. Smaller loads only make a program
+    longer.
     """
 
     def __init__(
@@ -81,14 +88,16 @@ class Attempt:
 
 @contextmanager
 def prepare_remedy(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
-    """Context manager that prepares a :class:`FitError` from the ``with`` block for :func:`remedy`.
+    """Context manager around a compilation, after whose error :func:`remedy` can be called.
 
-    :func:`remedy` searches for larger configurations with which the model fits. The context manager
-    stores the arguments in the error (``error.attempt``), because the search needs them:
+    :func:`remedy` searches for larger configurations with which the model fits. If the ``with``
+    block raises a :class:`FitError`, the context manager stores its arguments in the attribute
+    ``attempt`` of the error, for this search. It then raises the error again.
 
-    - ``config``: the configuration that is too small.
-    - ``compiles``: functions that compile the model of the ``with`` block for any configuration,
-      the fastest function first.
+    - ``config``: the configuration for which the ``with`` block compiles the model.
+    - ``compiles``: functions that compile the same model for any configuration. If there are
+      several, a later function takes more time, because it tries more kinds of programs. So it may
+      succeed for a configuration for which an earlier function raises :class:`FitError`.
     """
     try:
         yield
@@ -109,18 +118,25 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
     """Return a clause for an error message, which names larger configurations for a model.
 
-    An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. ``error`` was raised
-    because the model does not fit a configuration. The error must come from a ``with`` block of
-    :func:`prepare_remedy`, which stores functions that compile the model for other configurations.
+    An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. ``error`` must come
+    from a ``with`` block of :func:`prepare_remedy`. The error then contains functions that compile
+    the model for any configuration.
 
-    The function first tries each change of the configuration that ``error`` proposes. If none of
-    these changes is sufficient, each compilation raises a new error, which proposes further
-    changes. The function then tries combinations of the first and the further changes, and so on.
-    The clause names the successful changes, without fields that are not necessary.
+    The search has rounds:
 
-    If no change is successful, the clause states the number of configurations tried. Before each
-    compilation, ``progress`` is called with two numbers: compilations started, and the most that
-    are possible.
+    - Round 1 compiles the model with each change that ``error`` proposes, for example ``rows=8``.
+    - If a change is not sufficient, its compilation raises a new error, which proposes further
+      changes, for example ``cols=8``. The next round compiles the model with both changes:
+      ``rows=8`` and ``cols=8``.
+    - The first round with a success is the last. The clause names all successful changes of this
+      round, without fields that are not necessary.
+
+    The search ends without a success if no changes are left, or after :data:`MOST_TRIES`
+    compilations. It then begins again with the next compile function in the error. If all functions
+    fail, the clause states the number of configurations tried.
+
+    Before each compilation, ``progress`` is called with two numbers: compilations started, and the
+    most that are possible.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"
