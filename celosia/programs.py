@@ -109,7 +109,7 @@ class Program(Shown):
         """
         if self.config.micro is not None:
             return None
-        return self.code.predict_whole(timing.latency, timing.interval, bits=self.bits)
+        return self.code.predict_longest(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
         """Return the table that ``print`` shows for a program.

@@ -101,5 +101,5 @@ def measured(model: ModelDescription | TextDescription, update: Update) -> dict[
             program = compile_text(quantized, DEEP, context=CONTEXT)
         else:
             program = compile_quantized(quantized, config, Options())
-    cycles = program.predict_whole(LATENCY)
+    cycles = program.predict_longest(LATENCY)
     return row | {"words": len(program.words), "cycles": cycles, "peak_bytes": peak_bytes()}

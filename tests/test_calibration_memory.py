@@ -130,7 +130,7 @@ def test_a_cache_is_copied_seldom_while_a_text_grows() -> None:
     cache, rows = KvCache(), np.random.default_rng(1).normal(size=(2, 3, 200, 4))
     arrays = {}
     for place in range(200):
-        cache.take(1)
+        cache.reserve(1)
         kept = cache.append("key", rows[:, :, place : place + 1])
         np.testing.assert_array_equal(kept, rows[:, :, : place + 1])
         arrays[id(cache.kept["key"])] = cache.kept["key"]

@@ -16,7 +16,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.banks import LATENCY
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.quantize.mixed import mix, mixture
+from celosia.generators.quantize.mixed import choose_formats, mixture
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.integers import evaluate
 from celosia.hdl.matrix.decoder import WeightDecoder
@@ -230,7 +230,7 @@ def test_a_mixture_keeps_its_bound_and_is_smaller_than_one_format() -> None:
     make("int8")
     bound = measure(make("int4"))[0]
     told = []
-    mixed = mix(
+    mixed = choose_formats(
         make, measure, lambda model: evaluate(model, tokens), bound, lambda *now: told.append(now)
     )
     assert mixed.loss <= bound

@@ -91,12 +91,14 @@ def test_what_is_seen_is_what_a_ring_holds() -> None:
 
 def test_more_places_and_columns_kept_whole() -> None:
     decoder, plain = quantized(LLAMA, places=40, kv_bits=4), quantized(LLAMA, places=40)
-    assert (decoder.places, decoder.whole, decoder.rotary.shape) == (40, 2, (40, 4))
+    assert (decoder.places, decoder.rotary.shape) == (40, (40, 4))
+    assert decoder.full_width_key_columns == 2
     # The pair that turns slowest comes first.
     np.testing.assert_array_equal(decoder.rotary, plain.rotary[:, [2, 3, 0, 1]])
     long = np.tile(TEXT, 2)[:40]
     assert evaluate(decoder, long)["logits"].shape == (40, 23)
-    assert (plain.whole, quantized(LLAMA, kv_bits=4, whole=0).whole) == (0, 0)
+    for none in (plain, quantized(LLAMA, kv_bits=4, whole=0)):
+        assert none.full_width_key_columns == 0
 
 
 def test_large_scores_keep_off_the_upper_end() -> None:

@@ -16,8 +16,15 @@ from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.rebuilt import rebuilt
 from celosia.generators.graph.tensors import Rescale
 from celosia.generators.quantize.low_rank import correct
-from celosia.generators.quantize.mixed import CANDIDATES, COARSE, INT8, UNIFORM, Mixture, mix
-from celosia.generators.quantize.multipliers import refuse_held
+from celosia.generators.quantize.mixed import (
+    CANDIDATES,
+    COARSE,
+    INT8,
+    UNIFORM,
+    Mixture,
+    choose_formats,
+)
+from celosia.generators.quantize.multipliers import check_full_parameters
 from celosia.generators.quantize.nested import nest, planes
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_model
@@ -62,9 +69,9 @@ def attentions(graph: IntegerGraph) -> list[Attention]:
 )
 def test_half_of_a_rotated_head_keeps_its_bits(whole: int | None, kept: int) -> None:
     for op in attentions(quantized(LLAMA, kv_bits=4, whole=whole)):
-        assert op.whole == kept
-    assert all(op.whole == 0 for op in attentions(quantized(LLAMA)))
-    assert all(op.whole == 0 for op in attentions(quantized(GPT, kv_bits=4)))
+        assert op.full_width_key_columns == kept
+    assert all(op.full_width_key_columns == 0 for op in attentions(quantized(LLAMA)))
+    assert all(op.full_width_key_columns == 0 for op in attentions(quantized(GPT, kv_bits=4)))
 
 
 def test_probabilities_of_a_decoder_have_127_steps() -> None:
@@ -275,11 +282,11 @@ def test_a_correction_of_few_rows_stays_in_int8() -> None:
 )
 def test_fewer_bits_of_parameters_are_refused(changes: dict[str, int], sentence: str) -> None:
     config = SMALL.replace(fused=True)
-    refuse_held("toy", config)
+    check_full_parameters("toy", config)
     (value,) = changes.values()
     message = f"Model toy needs {sentence} on the chip do not need, but it is {value}"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        refuse_held("toy", config.replace(**changes))
+        check_full_parameters("toy", config.replace(**changes))
 
 
 def loss_of(model: IntegerGraph) -> tuple[float, float]:
@@ -312,7 +319,7 @@ def test_a_mixture_is_small_within_its_bound(bound: float) -> None:
         measured[model.weight_bytes] = min(loss - 3.0, measured.get(model.weight_bytes, np.inf))
         return loss, error
 
-    mixture = mix(
+    mixture = choose_formats(
         models.__getitem__,
         measure,
         lambda model: evaluate(model, tokens),

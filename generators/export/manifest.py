@@ -77,7 +77,7 @@ def manifest(
     config, text = code.config.replace(trace=False), code.reads_tokens
     cycles = None
     if config.micro is None:
-        cycles = code.predict_whole(latency, interval, bits=bits)
+        cycles = code.predict_longest(latency, interval, bits=bits)
     return {
         "format": FORMAT,
         "kind": DECODER if text else ENCODER,

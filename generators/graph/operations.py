@@ -286,7 +286,7 @@ class Attention:
     """Keys after an inference's last token are masked."""
     kv_bits: int = 8
     """Stored upper bits of keys and values, equation (21)."""
-    whole: int = 0
+    full_width_key_columns: int = 0
     """First columns of each key head whose lower bits are stored too; if all columns, keys are
     INT8."""
     block: int = 0

@@ -163,7 +163,7 @@ class Graph(Generic[D]):
         """Number of bits in which each element of attention's values (V) is stored.
 
         Elements of keys (K) have the same number of bits, with one exception: in each head, the
-        first :attr:`whole` columns of the keys have 8 bits.
+        first :attr:`full_width_key_columns` columns of the keys have 8 bits.
         """
         return next((op.kv_bits for op in self.attentions), OPERAND_BITS)
 
@@ -171,19 +171,19 @@ class Graph(Generic[D]):
     def key_bits(self) -> int:
         """Number of bits in which elements of attention's keys (K) are stored.
 
-        In each head, the first :attr:`whole` columns of the keys are an exception: their elements
-        have 8 bits. If a head has no other columns, the result is 8.
+        In each head, the first :attr:`full_width_key_columns` columns of the keys are an exception:
+        their elements have 8 bits. If a head has no other columns, the result is 8.
         """
-        return OPERAND_BITS if self.whole == self.key_dim else self.kv_bits
+        return OPERAND_BITS if self.full_width_key_columns == self.key_dim else self.kv_bits
 
     @property
-    def whole(self) -> int:
+    def full_width_key_columns(self) -> int:
         """Number of 8-bit columns in each head of attention's keys (K).
 
         These columns are the first columns of the head. The elements of all other key columns have
         :attr:`kv_bits` bits.
         """
-        return self.attentions[0].whole
+        return self.attentions[0].full_width_key_columns
 
     @property
     def block(self) -> int:

@@ -69,7 +69,7 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
     return stored is not None and config.packed_slots and stored.form.paired
 
 
-def for_slots(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
+def packed_pairs(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
     """Pack 4-bit weights in pairs for weight slots; return (bytes, bytes with scales or None).
 
     A weight slot is storage in the array for ``size`` rows of bytes, so for ``2 * size`` rows of

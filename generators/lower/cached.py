@@ -42,7 +42,7 @@ class Cached:
         """Slots hold keys of two heads."""
         self.together = max(self.plan.data_placement.key_heads, 1 + self.paired_keys)
         """Heads whose keys are appended at once."""
-        lower = self.paired_keys and make.decoder.whole > 0
+        lower = self.paired_keys and make.decoder.full_width_key_columns > 0
         self.block = frozenset({"block"} if self.paired and make.decoder.block else ())
         self.lower = frozenset({"lower"}) if lower else frozenset[str]()
 

@@ -18,7 +18,7 @@ from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.residence import MOST_TEXTS, Cache
-from celosia.generators.quantize.multipliers import held_parameters, refuse_held
+from celosia.generators.quantize.multipliers import check_full_parameters, held_parameters
 from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
@@ -68,7 +68,7 @@ def checked_graph(
     model, deep = whole.description, config.array.weight_depth > RING_SLOTS
     _check_texts(graph, cache, texts)
     if not (deep and any(op.key.home is network.Home.CACHE for op in graph.attentions)):
-        refuse_held(model.name, config)
+        check_full_parameters(model.name, config)
     if not 1 <= rows <= MOST_ROWS:
         raise InputError(f"Tokens of a chunk must be from 1 to {MOST_ROWS}, not {rows}")
     if cache.capacity > graph.places:
@@ -144,7 +144,7 @@ def _check_recomputed(decoder: Decoder) -> None:
 
 def _check_pairs(decoder: Decoder, config: Config) -> None:
     """Refuse keys and values in pairs that do not fit slots."""
-    model, whole = decoder.description, decoder.whole
+    model, whole = decoder.description, decoder.full_width_key_columns
     depth = config.array.weight_depth
     if not config.packed_cache or depth <= RING_SLOTS:
         packed = config.read("packed_cache")

@@ -63,5 +63,5 @@ def with_packed_cache(config: Config, decoder: Decoder) -> Config:
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:
         return config
-    low_rows = decoder.whole if decoder.key_bits < NARROW_BITS else 0
+    low_rows = decoder.full_width_key_columns if decoder.key_bits < NARROW_BITS else 0
     return config.replace(packed_cache=True, low_rows=low_rows, block_exponents=decoder.block > 0)

@@ -17,7 +17,7 @@ from celosia.arch.latency import sparse_cycles
 from celosia.arch.sparse import HEADER_BEATS, LEAST_K, beat_bytes
 from celosia.generators.graph.operations import Linear, Op
 from celosia.generators.graph.quantized import IntegerGraph, QuantizedModel
-from celosia.generators.graph.stored import for_slots, in_pairs, part_rows, stored_rows
+from celosia.generators.graph.stored import in_pairs, packed_pairs, part_rows, stored_rows
 from celosia.generators.program.image import Bytes
 from celosia.generators.program.layout import aligned_rows
 from celosia.sim.sparse import encode
@@ -219,7 +219,7 @@ def slot_form(
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
-    both, stored = for_slots(op.stored, rows, config.array.rows)
+    both, stored = packed_pairs(op.stored, rows, config.array.rows)
     slot_op = replace(op, weight=both, stored=stored)
     return slot_op, slice(0, len(both)), flags & {"grouped"}, flags
 

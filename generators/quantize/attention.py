@@ -79,7 +79,7 @@ def quantize_attention(
         residual=node.residual is not None,
         variable=node.variable,
         kv_bits=kv_bits,
-        whole=whole,
+        full_width_key_columns=whole,
         block=block,
         deferred=deferred,
         window=node.window,

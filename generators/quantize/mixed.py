@@ -80,7 +80,7 @@ class Mixture:
         )
 
 
-def mix(
+def choose_formats(
     make: Callable[[str], IntegerGraph],
     measure: Measure,
     look: Look,

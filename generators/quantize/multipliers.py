@@ -46,7 +46,7 @@ def held_parameters(graph: Graph[D], config: Config) -> Graph[D]:
     return narrowed if width < _WHOLE else graph
 
 
-def refuse_held(name: str, config: Config) -> None:
+def check_full_parameters(name: str, config: Config) -> None:
     """Raise :class:`InputError` if a configuration only supports decoders with all weights on chip.
 
     The caller calls this function for a model (``name``) that is not such a decoder. This model

@@ -306,7 +306,7 @@ class Quantizer(Generic[D]):
         eps = quantize_eps(self.model.epsilon, n=width, scale=source.scale)
         rms = self.model.norm == "rmsnorm"
         if self.options.deferred:
-            steps = self.steps.kept_steps(node.target.name)
+            steps = self.steps.deferred_norm_divisor(node.target.name)
             return Norm(source, target, rescale_of(0, 1 / steps), rms, eps, deferred=True)
         gamma = self.weights[f"{node.name}.weight"]
         beta = self.weights.get(f"{node.name}.bias", np.zeros(len(gamma)))

@@ -214,7 +214,7 @@ class Steps:
         gamma = self.weights[f"{norm}.weight"]
         if self.options.deferred:
             # A row's factor turns integers of the stream, times its columns, into Q.16 values.
-            step = self.kept_steps(target.name) * self.model.dim / (1 << VALUE_FRACTION)
+            step = self.deferred_norm_divisor(target.name) * self.model.dim / (1 << VALUE_FRACTION)
             return replace(target, scale=step, gains=gamma)
         gained = gamma != 0
         values = self.calibration.values(target.name)[:, gained] / gamma[gained]
@@ -222,7 +222,7 @@ class Steps:
         step = self._fitting(target.name, values)
         return replace(target, scale=step, gains=gamma, width=width)
 
-    def kept_steps(self, name: str) -> float:
+    def deferred_norm_divisor(self, name: str) -> float:
         """Return the scale of a deferred norm's INT8 output divided by the residual stream's scale.
 
         A deferred norm converts rows of the residual stream to INT8, and does not normalize them.

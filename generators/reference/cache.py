@@ -75,7 +75,7 @@ class KvCache:
                 f"sinks is {self.sinks}"
             )
 
-    def take(self, count: int) -> NDArray[np.int64]:
+    def reserve(self, count: int) -> NDArray[np.int64]:
         """Reserve the next ``count`` positions of the text, and return these positions, [count].
 
         The method increases :attr:`length` by ``count``. It stores no keys and values;
@@ -99,7 +99,7 @@ class KvCache:
         self.kept[name] = kept
         return kept[..., :total, :]
 
-    def hold(self, name: str, rows: NDArray[Any]) -> None:
+    def store_source(self, name: str, rows: NDArray[Any]) -> None:
         """Store the keys or values of a cross-attention under ``name``.
 
         ``rows`` [..., n, columns] has a row for each of the n tokens of the encoder's input (the
@@ -107,11 +107,12 @@ class KvCache:
         """
         self.kept[name] = rows
 
-    def held(self, name: str) -> NDArray[Any]:
-        """Return the keys or values of a cross-attention that :meth:`hold` stored under ``name``.
+    def source_rows(self, name: str) -> NDArray[Any]:
+        """Return the keys or values of a cross-attention that are stored under ``name``.
 
-        The result [..., n, columns] has a row for each of the n tokens of the encoder's input (the
-        source). Raises :class:`InputError` if the encoder has not processed its input yet.
+        :meth:`store_source` has stored them. The result [..., n, columns] has a row for each of the
+        n tokens of the encoder's input (the source). Raises :class:`InputError` if the encoder has
+        not processed its input yet.
         """
         if name not in self.kept:
             raise InputError(f"Tensor {name} needs a source, which has not been encoded")

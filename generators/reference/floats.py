@@ -144,7 +144,7 @@ class _Evaluation:
         else:
             rows = given(model, weights, self.inputs)
             self.found["input"] = self.found[self.graph.input.name] = rows
-        self.places = cache.take(self.inputs.shape[1])
+        self.places = cache.reserve(self.inputs.shape[1])
 
     def run(self) -> dict[str, Floats]:
         for node in self.graph.nodes:
@@ -197,7 +197,7 @@ class _Evaluation:
         if node.activation:
             y = FUNCTIONS[FUNCTION_NAMES[node.activation]](y)
         if node.target.home is Home.SOURCE:
-            self.cache.hold(node.target.name, self._split(y))
+            self.cache.store_source(node.target.name, self._split(y))
         return self._added(node, y)
 
     def _added(self, node: Linear | Attention, y: Floats) -> Floats:
@@ -221,7 +221,7 @@ class _Evaluation:
     def _heads(self, value: Value) -> Floats:
         """Return a value by head, [batch, heads, rows, head_dim], including all kept rows."""
         if value.home is Home.SOURCE:
-            return self.cache.held(value.name)
+            return self.cache.source_rows(value.name)
         heads = self._split(self.found[value.name])
         return self.cache.append(value.name, heads) if value.home is Home.CACHE else heads
 

@@ -106,7 +106,7 @@ class _Evaluation:
         self.factors: list[Ints] = []
         """Mantissas and shifts of the row factors of the last deferred norm, [rows, 1] each."""
         self.held[model.input.buffer] = self._input(inputs).astype(np.int64)
-        self.places = np.arange(self.length) if model.encodes else cache.take(self.length)
+        self.places = np.arange(self.length) if model.encodes else cache.reserve(self.length)
 
     def _input(self, inputs: NDArray[Any]) -> NDArray[Any]:
         """Return the machine's input, and load the stream's first content.
@@ -186,7 +186,7 @@ class _Evaluation:
         # Rows before ``row`` are loaded, not computed.
         self.found[target.name] = np.concatenate([np.zeros_like(whole[:row]), whole[row:]])
         if target.home is Home.SOURCE:
-            self.cache.hold(target.name, whole)
+            self.cache.store_source(target.name, whole)
 
     def _embedding(self, op: Embedding) -> None:
         tokens = self.held[self.model.input.buffer]
@@ -233,7 +233,7 @@ class _Evaluation:
         for index, head in enumerate(op.heads):
             keyed = keys[index // op.group]
             if op.kv_bits < BITS:
-                sums = score_sums(queries[index], keyed, op.kv_bits, op.whole)
+                sums = score_sums(queries[index], keyed, op.kv_bits, op.full_width_key_columns)
             else:
                 sums = product(queries[index], keyed.T)
             part = op.scores if op.scores.per_tensor else op.scores.columns(index, 1)
@@ -258,7 +258,7 @@ class _Evaluation:
     def _split(self, tensor: Tensor, width: int) -> Ints:
         """Return rows [n, heads * width] as [heads, n, width]."""
         source = tensor.home is Home.SOURCE
-        x = self.cache.held(tensor.name) if source else self._rows(tensor)
+        x = self.cache.source_rows(tensor.name) if source else self._rows(tensor)
         return x.reshape(len(x), -1, width).transpose(1, 0, 2)
 
     def _heads(self, tensor: Tensor, width: int) -> Ints:

@@ -280,7 +280,7 @@ class Host(Executable):
             return self.steps([self.last_position] * self.batch, bits=bits)
         return [self.run(bits=bits)]
 
-    def predict_whole(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
+    def predict_longest(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
         """Return the predicted number of cycles of the model's slowest inference or slowest token.
 
         If the input is rows of numbers, the slowest inference has the longest input, and loads all

@@ -17,7 +17,7 @@ from celosia.generators.frontend.weights import Floats, model_names
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.quantize.calibrate import Progress, calibrate
-from celosia.generators.quantize.mixed import Mixture, mix
+from celosia.generators.quantize.mixed import Mixture, choose_formats
 from celosia.generators.quantize.options import INT8, Quantization
 from celosia.generators.quantize.policy import LEAST_ERROR, RANGES
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_stepped
@@ -154,7 +154,7 @@ def mix_digits(
             if runs[0][name].ndim == 2
         }
 
-    return mix(make, measure, look, bound, progress)
+    return choose_formats(make, measure, look, bound, progress)
 
 
 def mix_text(
@@ -193,7 +193,7 @@ def mix_text(
     def look(decoder: IntegerGraph) -> dict[str, Ints]:
         return evaluate(decoder, tried.tokens[0])
 
-    return mix(make, measure, look, bound, progress)
+    return choose_formats(make, measure, look, bound, progress)
 
 
 def _logarithms(logits: Floats) -> Floats:

@@ -11,8 +11,8 @@ from celosia.generators.frontend.onnx.values import (
     Context,
     Index,
     Mask,
+    PoolingScores,
     Scores,
-    Shares,
     UnsupportedError,
     View,
 )
@@ -43,12 +43,13 @@ def scores(node: Node, left: View, right: View) -> View:
     return whole(tensor, (*left.shape[:-1], rows))
 
 
-def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
+def pooling_scores(node: Node, queries: tuple[int, ...], keys: View) -> View:
     """Return a view of the scores of a pooling by attention: constant queries times computed keys.
 
     Such a pooling computes a weighted sum of tokens; the weights are the softmax of the scores. The
-    result [..., n, tokens] is a view of a new :class:`Shares` tensor, before the softmax. The host
-    computes the pooling, so the tensor records only the shape of the scores. The arguments are:
+    result [..., n, tokens] is a view of a new :class:`PoolingScores` tensor, before the softmax.
+    The host computes the pooling, so the tensor records only the shape of the scores. The arguments
+    are:
 
     - ``queries`` is the shape of the constant queries, [..., n, head_dim], for n queries.
     - ``keys`` is the view of the keys, [..., head_dim, tokens].
@@ -56,14 +57,14 @@ def shares(node: Node, queries: tuple[int, ...], keys: View) -> View:
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]
     rows = math.prod(shape[:-1])
-    return whole(Shares(node=node.name, rows=rows, columns=shape[-1]), shape)
+    return whole(PoolingScores(node=node.name, rows=rows, columns=shape[-1]), shape)
 
 
 def softmax(node: Node) -> View:
     """Return a :class:`View` of a Softmax node's result: each query's softmax over the keys."""
     view = node.inputs[0]
     axis = node.attribute("axis", -1 if node.opset >= 13 else 1)
-    if isinstance(view, View) and isinstance(view.tensor, Shares):
+    if isinstance(view, View) and isinstance(view.tensor, PoolingScores):
         return view
     if not isinstance(view, View) or not isinstance(view.tensor, Scores):
         raise UnsupportedError("it is not taken of products of queries and keys")

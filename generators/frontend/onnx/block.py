@@ -1,6 +1,7 @@
 """Transformer blocks (attention and MLP) that were recognized in an ONNX graph.
 
-If the blocks' weights have different shapes, :func:`alike` extends the smaller weights with zeros.
+If the blocks' weights have different shapes, :func:`padded_to_equal_shapes` extends the smaller
+weights with zeros.
 """
 
 from dataclasses import dataclass, replace
@@ -41,7 +42,7 @@ class Block:
         return self.heads, self.kv_heads, self.activation, placement, masks, shapes
 
 
-def alike(blocks: list[Block]) -> list[Block]:
+def padded_to_equal_shapes(blocks: list[Block]) -> list[Block]:
     """Pad the weights of Transformer blocks with zeros to equal shapes; return the padded blocks.
 
     In the result, all blocks have the same number of heads, of columns in a head, and of hidden

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from celosia.generators.frontend.host_steps import windows
-from celosia.generators.frontend.onnx.attention import context, scores, shares
-from celosia.generators.frontend.onnx.node import Node, like
+from celosia.generators.frontend.onnx.attention import context, pooling_scores, scores
+from celosia.generators.frontend.onnx.node import Node, same_rows
 from celosia.generators.frontend.onnx.values import (
     Affine,
     Input,
@@ -41,7 +41,7 @@ def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
         bias, matrix = bias + matrix @ source.shifts, matrix * source.gains
         source = source.source
     made = source.into(Linear, node.name, columns=outputs, weight=matrix, bias=bias)
-    return like(view, made)
+    return same_rows(view, made)
 
 
 def _across(view: View) -> bool:
@@ -80,7 +80,7 @@ def matmul(node: Node) -> View:
     if isinstance(right, np.ndarray):
         return linear(node, node.view(0), node.constant(1), np.zeros(1))
     if isinstance(left, np.ndarray) and isinstance(right, View) and min(left.ndim, 2) == 2:
-        return shares(node, left.shape, right)
+        return pooling_scores(node, left.shape, right)
     if not isinstance(left, View) or not isinstance(right, View):
         raise UnsupportedError("it does not multiply data by a constant or by data")
     if isinstance(left.tensor, Scores):

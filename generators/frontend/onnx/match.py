@@ -8,7 +8,7 @@ import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.affine import as_linear
-from celosia.generators.frontend.onnx.block import Block, alike
+from celosia.generators.frontend.onnx.block import Block, padded_to_equal_shapes
 from celosia.generators.frontend.onnx.values import (
     Activation,
     Affine,
@@ -139,7 +139,7 @@ def match(output: View, names: Mapping[int, str]) -> Encoder:
         raise UnsupportedError(
             f"node {x.node}: it is not the end of a block with attention and an MLP"
         )
-    blocks = alike(blocks)
+    blocks = padded_to_equal_shapes(blocks)
     bare = not blocks[0].norms
     if norms and bare:
         raise UnsupportedError(

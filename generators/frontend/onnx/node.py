@@ -95,7 +95,7 @@ def full_rows(view: View) -> Index:
     return rows
 
 
-def like(view: View, tensor: Tensor) -> View:
+def same_rows(view: View, tensor: Tensor) -> View:
     """Return a view of those rows of ``tensor`` that ``view`` selects from ``view.tensor``.
 
     The order of the rows is that of ``view``. For example, ``view`` [3, n] has elements from rows

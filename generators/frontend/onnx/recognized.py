@@ -31,8 +31,8 @@ from celosia.generators.frontend.onnx.values import (
     Input,
     Mask,
     Opaque,
+    PoolingScores,
     Scores,
-    Shares,
     UnsupportedError,
     Value,
     View,
@@ -143,7 +143,7 @@ def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bo
                 return True
         operands = [values.get(operand) for operand in node.input]
         data = [operand for operand in operands if isinstance(operand, View)]
-        pools = any(isinstance(operand.tensor, Shares) for operand in data)
+        pools = any(isinstance(operand.tensor, PoolingScores) for operand in data)
         if node.op_type in ("MatMul", "Einsum") and data == operands and not pools:
             own = [graph.shape(name) for name in node.input if _depends(graph, name)]
             if len(own) != 1 or np.prod(own[0]) != own[0][-1]:

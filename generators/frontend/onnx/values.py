@@ -244,7 +244,7 @@ class Context(Tensor):
 
 
 @dataclass(eq=False, kw_only=True)
-class Shares(Tensor):
+class PoolingScores(Tensor):
     """Weights of the tokens in a pooling by attention, which computes a weighted sum of tokens.
 
     The weights are the softmax of products of constant queries and computed keys. This class
