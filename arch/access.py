@@ -10,7 +10,11 @@ def next_power_of_two(value: int) -> int:
 
 @dataclass(frozen=True)
 class Access:
-    """Width and alignment of scratchpad addresses, and the largest size of an access."""
+    """Properties of the accesses that an engine makes to the scratchpad (the on-chip memory).
+
+    The fields are the width of an address (bits), the largest size of one access (bytes), and the
+    alignment of addresses (bytes).
+    """
 
     addr_width: int
     """Width of a byte address (bits)."""

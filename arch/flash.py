@@ -84,10 +84,12 @@ class FlashChip:
     def at(self, clock: float) -> FlashTiming:
         """Return the chip's timing in cycles of the machine's clock, each time rounded up.
 
-        ``clock`` is the frequency of the machine's clock (Hz). The timing includes half the period
-        of the chip's clock. The period is chosen long enough for a clock edge to reach the chip,
-        and for the chip's data bit to return to the machine. Raises :class:`InputError` if
-        ``clock`` is not above 0.
+        ``clock`` is the frequency of the machine's clock (Hz). The machine generates the chip's
+        clock. The field ``half`` of the result is half a period of the chip's clock. Each period is
+        long enough for a clock edge to travel to the chip, and for the data bit to travel back. The
+        other fields of the result are waiting times from the chip's data sheet.
+
+        Raises :class:`InputError` if ``clock`` is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")

@@ -30,7 +30,12 @@ SCALE_FRACTION = 4
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """A weight format: its code width and the operand value of each code."""
+    """A number format of stored weights: the width of each stored number, and its integer value.
+
+    The number that is stored for a weight is called a code. Code c means the integer ``values[c]``,
+    which is called the operand of the code. The array multiplies by the operand. If weights have
+    group scales, the array multiplies by the operand times the scale.
+    """
 
     name: str
     width: int

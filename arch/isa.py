@@ -44,7 +44,10 @@ _UNUSED_BITS = 7 << 13
 class Engine(enum.IntEnum):
     """The engines that run instructions.
 
-    The value of an engine is the number of its bit in the fields ``pop`` and ``push`` of a header.
+    The value of an engine is a bit number. An instruction's header has two masks with one bit for
+    each engine: ``pop`` has the engines that the instruction waits for, and ``push`` has the
+    engines that may wait for the instruction. For example, a mask with only bit 2 set contains only
+    ``VECTOR``.
     """
 
     LOAD = 0

@@ -119,17 +119,18 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Number of first rows for upper halves of key elements, in a slot with lower halves.
+        """Largest number of key elements in a weight slot that stores both halves of some elements.
 
-        A weight slot is the array's storage for one tile of weights or attention keys. An 8-bit key
-        element can be divided into two halves of four bits, which are stored in different rows. If
-        a slot stores lower halves in its last rows (:attr:`low_rows`), only its first ``high_rows``
-        rows can store upper halves, one in each row. A slot without lower halves can store upper
-        halves in all rows.
+        A weight slot is the array's storage for one tile of weights or attention keys. A packed KV
+        cache divides each 8-bit key element into a high half and a low half of 4 bits. The high
+        half of element i is stored in row i of the slot. Low halves are stored in the slot's last
+        rows (:attr:`low_rows`).
 
-        The number is the largest power of two below the number of the array's rows: for example, 8
-        for an array of 13 rows. It is 1 for an array of one row.
+        The number is the largest power of two that is less than the number of the array's rows. For
+        example, an array with 13 rows has room for 8 elements. An array with 1 row has room for 1
+        element.
         """
+        # The adder tree has a separate subtree for a power of two of rows.
         return max(1, next_power_of_two(self.array.rows) // 2)
 
     @property
@@ -154,10 +155,10 @@ class MatrixSizes(Datapath):
 
     @property
     def edge_stages(self) -> int:
-        """Register stages at the input edge of a systolic array, before zero points are subtracted.
+        """Number of register stages at a systolic array's input, before zero points are subtracted.
 
-        The number is 1 if the array is systolic and distant units have registers between them, else
-        0.
+        The number is 1 if the array is systolic and the configuration field ``control.registered``
+        is true. Otherwise the number is 0.
         """
         return self.stages * (self.array.kind == "systolic")
 

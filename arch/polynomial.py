@@ -90,12 +90,14 @@ class Polynomial:
 
     @property
     def sum_width(self) -> int:
-        """Width of the sum ``c0 + (slope * t >> t_width)``, a signed number (bits).
+        """Width of the number ``c0 + ((slope * t) >> t_width)``, in two's complement (bits).
 
-        ``c0`` is a coefficient of a segment, ``slope`` is the number whose width is
-        :attr:`slope_width`, and ``t`` is the operand's position in the segment. The polynomial's
-        result is the sum without its lowest ``guard_width`` bits. The width is sufficient for all
-        operands.
+        The polynomial's result is this number, shifted right by ``guard_width`` bits. The width is
+        sufficient for all operands. The variables are:
+
+        - ``slope``: the number ``c1 + ((c2 * t) >> t_width)``;
+        - ``c0``, ``c1`` and ``c2``: the coefficients of the segment (range of operands);
+        - ``t``: the operand's position in the segment, from 0 to ``2**t_width - 1``.
         """
         return max(
             _signed_width(abs(c0) + abs(c1) + abs(c2) + 1) for c0, c1, c2 in self.coefficients

@@ -81,19 +81,19 @@ def check_bits(columns: Sequence[int]) -> int:
 
 
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
-    """Return a pair of masks of check bits, ``(failing, holding)``, for each data bit of a code.
+    """Return two masks of check bits, ``(failing, holding)``, for each data bit of a word.
 
-    With its pair, a decoder recognizes that a data bit is wrong: all check bits in ``failing``
-    fail, and no check bit in ``holding`` fails. A check bit fails if its stored value differs from
-    the value computed from the data. The pairs identify a single wrong data bit. If several bits
-    are wrong, any number of pairs may match.
+    A decoder corrects a wrong data bit with its two masks. A check bit fails if its stored value
+    differs from the value computed from the data. A data bit is wrong if all check bits in
+    ``failing`` fail, and all check bits in ``holding`` do not fail. The masks are only valid if at
+    most one bit of the word is wrong.
 
-    ``failing`` has the check bits that cover the data bit. Another data bit may be covered by all
-    these check bits and by further ones. For each such other data bit, ``holding`` has at least one
-    of the further check bits.
+    For example, check bits 0 to 2 cover data bit A, and check bits 0 to 4 cover data bit B. If B is
+    wrong, all check bits of A fail too. The masks of A are therefore ``failing`` = 0b00111 and
+    ``holding`` = 0b01000. The masks of B are 0b11111 and 0.
 
-    ``columns`` is the list that :func:`code_columns` returns: for each data bit, the mask of the
-    check bits that cover it.
+    ``columns`` is the list that :func:`code_columns` returns. It has one mask for each data bit:
+    the check bits that cover the data bit.
     """
     patterns = []
     for column in columns:

@@ -163,7 +163,11 @@ class Softmax:
 
 @dataclass(frozen=True, kw_only=True)
 class Activation:
-    """Tables for activation functions, such as GELU, in the vector engine: number and kind."""
+    """Configuration of the vector engine's activation tables, which store functions such as GELU.
+
+    The fields are the number of tables, and whether a table can store polynomials. The contents of
+    tables are not part of the configuration.
+    """
 
     slots: int = 2
     """Activation tables held in the vector engine (256-entry tables)."""

@@ -47,18 +47,16 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words that SOFTMAX and NORM can use for sums; 0 if not limited.
+        """Number of parameter words with which SOFTMAX and NORM can requantize accumulators.
 
-        A parameter word has the requantization parameters of all lanes. If the configuration has
-        the record ``fused``, the instructions SOFTMAX and NORM can read accumulators, and the
-        vector engine first requantizes the sums. The two instructions can then use these parameter
-        words:
+        SOFTMAX and NORM can read accumulators only if the configuration has the record ``fused``.
+        They then requantize the accumulators first. A parameter word has the requantization
+        parameters of all lanes. The number has these meanings:
 
-        - If the number is above 0, only the words 0 to ``pre_depth - 1``.
-        - If the number is 0, all of the machine's parameter words.
-
-        Without the record ``fused`` the number is 0, and the two instructions cannot read
-        accumulators.
+        - 8, for example: SOFTMAX and NORM can use parameter words 0 to 7 for accumulators.
+        - 0, and ``fused`` is not None: SOFTMAX and NORM can use all parameter words for
+          accumulators.
+        - 0, and ``fused`` is None: SOFTMAX and NORM cannot read accumulators.
         """
         return self.fused.words if self.fused else 0
 
@@ -120,5 +118,9 @@ class VectorConfig(VectorSizes):
 
     @property
     def param_lines(self) -> int:
-        """Number of scratchpad lines that hold the requantization parameters of all lanes."""
+        """Number of scratchpad accesses that read the requantization parameters of all lanes.
+
+        The parameters of one lane have 9 bytes. An access reads ``access.line_bytes`` bytes. For
+        example, 8 lanes need 72 bytes, which are 5 accesses of 16 bytes.
+        """
         return self.access.lines(PARAM_BYTES * self.vector.lanes)

@@ -49,7 +49,12 @@ class Map:
 
 
 def memory_map(config: Config) -> Map:
-    """Return the addresses of the regions of a configuration's data memory."""
+    """Return the word address at which each region of a configuration's data memory begins.
+
+    The result is a :class:`Map` with one field for each region. For example, a configuration whose
+    programs have at most 1000 words has the addresses 0 (``program``) and 1008 (``registers``). The
+    field ``end`` is the number of words of the data memory.
+    """
     registers = (config.control.program_depth // ISA_REGISTERS + 1) * ISA_REGISTERS
     loops = registers + ISA_REGISTERS
     scratch = loops + LOOP_WORDS * LOOP_LEVELS

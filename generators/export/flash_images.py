@@ -38,7 +38,11 @@ class Script:
             self._ask(Command.WRITE_MEMORY, len(part), addr + place, part)
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Append records that load a program into program memory, from word 0 on."""
+        """Append records with which a board loads a program into program memory, from word 0 on.
+
+        A record is a command in flash memory that the board executes at power-on. ``words`` are the
+        program's 32-bit words.
+        """
         step = self._payload // WORD_BYTES
         for place in range(0, len(words), step):
             data = b"".join(word.to_bytes(4, "little") for word in words[place : place + step])

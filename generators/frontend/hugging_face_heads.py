@@ -66,19 +66,21 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of a text encoder: the layers after its blocks, which compute the output.
+    """Return the head of a text encoder: the layers after the Transformer blocks.
 
-    The architecture in the folder's config.json selects the layers. The arguments are:
+    The setting ``architectures`` in the folder's config.json determines the layers of the head.
 
-    - ``folder``, the model folder with the weights of the head;
-    - ``words`` [vocabulary, columns], the embedding vectors of the tokens. A head that scores each
-      token of the vocabulary uses them as its weights if the folder has no such weights;
-    - ``rows``, the number of tokens of the longest text, from which the number of multiplications
-      in a head on the host is computed;
-    - ``activation``, the name of the activation function after a hidden layer of the head;
-    - ``epsilon``, the constant that a LayerNorm in the head adds to the variance.
+    - ``folder``: the model folder, with the weights of the head.
+    - ``words`` [vocabulary, columns]: the embedding vectors of the tokens. If the head computes a
+      score for each token of the vocabulary, and ``folder`` has no weights for the scores,
+      ``words`` are the weights.
+    - ``rows``: the largest number of tokens in a text. It affects only the reported number of
+      multiplications in layers that run on the host, not on the accelerator.
+    - ``activation``: the name of the activation function after a hidden layer of the head.
+    - ``epsilon``: the constant that a LayerNorm in the head adds to the variance.
 
-    Raises :class:`InputError` if the architecture is not known, or if head weights are missing.
+    Raises :class:`InputError` if the architecture is not known, or if weights of the head are
+    missing.
     """
     name = folder.architecture
     kind = name.rpartition("For")[2] if "For" in name else name

@@ -1,4 +1,8 @@
-"""Preparation of images by a preprocessor_config.json that names no processor."""
+"""Resizing and normalization of images by the settings in a preprocessor_config.json.
+
+This module is used if the file does not name an image processor, which is a class of the package
+``transformers``, and the folder has no config.json. Otherwise the image processor is used.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -22,27 +22,26 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return the settings of a language model's rotary position embedding: a dictionary by name.
 
-    The settings are those of the dictionary ``rope_scaling`` in config.json. If ``rope_scaling`` is
-    missing or empty, they are those of the dictionary ``rope_parameters``. Missing settings are
-    filled in as follows:
+    The settings come from the model's config.json. The rotary dictionary in this file is
+    ``rope_scaling`` or, if that is missing or empty, ``rope_parameters``. The result has all
+    entries of the rotary dictionary. It also has the following settings, each from the first source
+    in its list that has a value:
 
-    - ``rope_type`` (kind of embedding, such as ``yarn``): ``default``, if there is no ``factor``.
-    - ``rope_theta`` (rotary base): the value at the top level of config.json.
-    - ``partial_rotary_factor`` (share of a head's columns that are rotated): the value at the top
-      level of config.json.
+    - ``rope_type`` (kind of embedding, such as ``yarn``): entries ``rope_type`` and ``type`` of the
+      rotary dictionary; ``default`` if the rotary dictionary has no ``factor``.
+    - ``rope_theta`` (rotary base): the rotary dictionary; the top level of config.json; the default
+      of the model type.
+    - ``partial_rotary_factor`` (share of a head's columns that are rotated): the same three
+      sources.
+    - ``original_max_position_embeddings`` (positions in the original training), only for the kinds
+      ``llama3``, ``yarn`` and ``longrope``: the top level of config.json; the rotary dictionary;
+      ``max_position_embeddings`` at the top level.
 
-    If the top level has no such value, the default of the model type is used.
+    If ``partial`` is false, the model type always rotates all columns, so the share must be 1. For
+    the kind ``default``, any other share in the file is then replaced by 1.
 
-    For the kinds ``llama3``, ``yarn`` and ``longrope``, the result also has
-    ``original_max_position_embeddings``, the number of positions in the original training. A value
-    at the top level of config.json replaces the dictionary's value. If there is no value,
-    ``max_position_embeddings`` is used.
-
-    If ``partial`` is false, models of this type rotate all columns of a head. For the kind
-    ``default``, the share in the result is then 1, even if the file has another share. For all
-    other kinds, a share other than 1 is an error.
-
-    Raises :class:`InputError` if the kind is not supported, or if the share must be 1 but is not.
+    Raises :class:`InputError` if the kind is missing or not supported. The same error is raised if
+    ``partial`` is false, the kind is not ``default``, and the share is not 1.
     """
     config, path = folder.config, folder.config_path
     rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})

@@ -264,14 +264,14 @@ def open_tokenizer(
     - a ``.bin`` file is a tokenizer of llama2.c;
     - any other file is read as a tokenizer.json.
 
-    ``vocabulary`` is the number of tokens in the model's vocabulary. The other arguments affect
-    only a tokenizer.json, and ``ends`` also token numbers:
+    The other arguments are:
 
-    - ``begin`` is the token for an empty text if the file defines none;
-    - ``ends`` are the tokens that end a text;
-    - if ``cleaned`` is true, spaces before punctuation are removed from decoded texts;
-    - if ``split`` is true, a special token's name in a text is encoded like other text, not as the
-      special token.
+    - ``vocabulary``: the number of tokens in the model's vocabulary.
+    - ``ends``: the tokens that end a text. Only a tokenizer.json and token numbers use ``ends``.
+    - ``begin``: the token for an empty text, if a tokenizer.json defines none.
+    - ``cleaned``: if true, a tokenizer.json removes spaces before punctuation from decoded texts.
+    - ``split``: if true, a tokenizer.json encodes the name of a special token in a text like other
+      text. If false, it encodes the name as the special token.
 
     Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
     vocabulary.

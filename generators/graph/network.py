@@ -15,7 +15,15 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Storage class of a value: residual stream, scratchpad, or cached keys and values."""
+    """Storage class of a tensor: how long the accelerator stores the tensor, and with which scale.
+
+    - ``STREAM``: a tensor of the residual stream. All tensors of the residual stream are INT16, and
+      have the same scale.
+    - ``SCRATCHPAD``: a temporary tensor. Only the next operations of the same run read the tensor.
+    - ``CACHE``: keys or values of a decoder's self-attention. They are stored for all later runs.
+    - ``SOURCE``: keys or values of cross-attention. They are computed once from the source text,
+      and stored for all runs of the decoder.
+    """
 
     STREAM = "stream"
     """The residual stream: INT16 with the same step in the whole model."""

@@ -33,17 +33,16 @@ def explain(
 ) -> str:
     """Return an error text that says why an ONNX graph cannot be imported, with a remedy.
 
-    The first part of the text names known causes, each with a remedy. Known causes, such as a
-    recurrent layer, are listed in the file ``refused_onnx.toml``. If no known cause is found, the
-    first part is a general remedy. The second part of the text, in parentheses, has the detailed
-    reasons:
+    The text begins with the cause, such as a recurrent layer, and the remedy for this cause. Known
+    causes are listed in the file ``refused_onnx.toml``. If no known cause is found, the text begins
+    with a general remedy. Detailed reasons follow in parentheses. Equal reasons of several nodes
+    are given once, with the number of further nodes. The arguments are:
 
-    - ``reasons``: for each unsupported node, a text with the reason.
+    - ``graph``: the graph, whose node types are compared with the known causes.
+    - ``reasons``: a text for each unsupported node, such as ``name (Type): reason``.
     - ``error``: the reason why the graph's output is not the output of an encoder, or None.
-    - ``others``: the same kind of reasons for earlier values of the graph. At most one of them is
-      used, and only if the other arguments show no known cause.
-
-    Reasons that differ only in the node's name are given once, with the number of other such nodes.
+    - ``others``: the reasons why inner values of the graph are not the output of an encoder. They
+      are searched for a known cause only if the other arguments show none.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

@@ -89,11 +89,12 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Tuple of texts for the parts of the graph that are not used for the imported output.
+        """Texts that name the constant tensors and the graph outputs that are not imported.
 
-        The first texts are the names of unused constant tensors. Each of the other texts names
-        another output, and the file path that imports this output instead, such as
-        ``model.onnx:scores``. The path is omitted if the output only repeats an input.
+        - The text for a constant tensor is the tensor's name.
+        - The text for an output begins with ``output`` and the output's name. The text also states
+          a path, such as ``model.onnx:scores``, with which a user can import this output.
+        - The text for an output that is equal to an input states no path.
         """
         used, same = self.read, self._handed_on()
         others = [

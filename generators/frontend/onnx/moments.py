@@ -87,15 +87,17 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Return a view of a LayerNorm's output: the sum or difference of ``left`` and ``right``.
+    """Add or subtract two terms of a LayerNorm; return a view of the complete LayerNorm's output.
 
     A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
-    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``.
-    ``node`` computes the sum or difference. In this example, ``left`` is ``x * s``, and ``right``
-    is ``beta - mean * s``.
+    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``. This
+    function is for the node that adds the two terms.
 
-    Raises :class:`UnsupportedError` if ``left`` and ``right`` belong to different LayerNorms, or if
-    the result of ``node`` is not ``(x - mean) * s + beta`` with a constant ``beta``.
+    - ``left`` and ``right``: the terms, for example ``x * s`` and ``beta - mean * s``.
+    - ``node``: the node. It computes ``left + right`` or ``left - right``.
+
+    Raises :class:`UnsupportedError` if the terms belong to different LayerNorms, or if the node's
+    result is not ``(x - mean) * s + beta`` with a constant ``beta``.
     """
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
@@ -115,17 +117,18 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a term of a LayerNorm plus or minus a constant, as a view of a new term.
+    """Add a constant to a term of a LayerNorm, or subtract it; return a view of the resulting term.
 
-    A graph may compute the LayerNorm of ``x`` as a sum of terms ``(a * x + b * mean + c) * s +
-    beta`` (:class:`Spread`). Here ``mean`` is the mean of each row of ``x``, and ``s`` is the scale
-    ``gamma / sqrt(variance + epsilon)``. ``node`` computes ``view + number``, ``view - number`` or
-    ``number - view``. ``view`` is a term, and the constant ``number`` is broadcast to its shape.
-    For example, if ``view`` is ``mean * s``, then ``number - view`` is the term with b = -1 and
-    ``beta = number``.
+    A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
+    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``. This
+    function is for nodes such as the subtraction in ``beta - mean * s``.
+
+    - ``view``: the term, for example ``mean * s``.
+    - ``number``: the constant, for example ``beta``. It is broadcast to the shape of ``view``.
+    - ``node``: the node. It computes ``view + number``, ``view - number`` or ``number - view``.
 
     Raises :class:`UnsupportedError` if ``number`` differs between rows (tokens), or if ``view``
-    does not contain all columns of the term.
+    lacks columns of the term.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

@@ -96,11 +96,12 @@ def full_rows(view: View) -> Index:
 
 
 def same_rows(view: View, tensor: Tensor) -> View:
-    """Return a view of those rows of ``tensor`` that ``view`` selects from ``view.tensor``.
+    """Return a view of ``tensor`` that selects the same row numbers as ``view``, in the same order.
 
-    The order of the rows is that of ``view``. For example, ``view`` [3, n] has elements from rows
-    2, 0 and 1 of ``view.tensor``. The result [3, columns] then has rows 2, 0 and 1 of ``tensor``,
-    with all columns. Each row of ``view`` must have elements from a single row of ``view.tensor``.
+    ``view`` selects elements of a different tensor, ``view.tensor``. For example, ``view`` [3, n]
+    has elements from rows 2, 0 and 1 of ``view.tensor``. The result [3, columns] has rows 2, 0 and
+    1 of ``tensor``, with all columns of ``tensor``. Each row of ``view`` must have elements from a
+    single row of ``view.tensor``.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))
