@@ -103,12 +103,18 @@ class Blocks:
 
     @property
     def row_marks(self) -> range:
-        """Index of the first row of each block, as a range."""
+        """Python range with the first row of each block. Its step is the number of rows of a block.
+
+        For example, a tensor of 20 rows in blocks of 8 rows has the range of 0, 8 and 16.
+        """
         return range(0, self.rows, self.row_step)
 
     @property
     def column_marks(self) -> range:
-        """Index of the first column of each block, as a range."""
+        """Python range with the first column of each block. Its step is the width of a block.
+
+        For example, a tensor of 20 columns in blocks of 8 columns has the range of 0, 8 and 16.
+        """
         return range(0, self.columns, self.column_step)
 
     @property
@@ -285,15 +291,20 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 
 
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
-    """Return the division of all tensors of an encoder into blocks of at most ``most`` bytes.
+    """Divide each tensor of an encoder into blocks of at most ``most`` bytes, if possible.
 
-    A block is a range of a tensor's rows, or of its columns, with a separate scratchpad buffer. A
-    block has more than ``most`` bytes only if no smaller block is possible.
+    A block is a range of a tensor's rows, or of its columns, with a separate scratchpad buffer. If
+    the smallest possible block has more than ``most`` bytes, the tensor has blocks of this size.
 
-    The result is a dictionary from ``tensor.buffer`` to :class:`Blocks`, which has the number of
-    rows and columns of each block. ``tensor.buffer`` is a name with which the names of the tensor's
-    scratchpad buffers begin. Tensors with the same ``tensor.buffer`` use the same scratchpad
-    buffers one after another, and are divided in the same way.
+    The result is a dictionary:
+
+    - A value is a :class:`Blocks`, which describes the division of a tensor.
+    - A key is the tensor's attribute ``buffer``, the common prefix of the names of its scratchpad
+      buffers. For example, a tensor with the prefix ``hidden`` may have the buffers ``hidden.0``
+      and ``hidden.1``.
+
+    Several tensors may have the same prefix. They use the same scratchpad buffers one after
+    another, and are divided in the same way.
     """
     buffers: dict[str, _Buffer] = {}
 

@@ -176,22 +176,24 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return the location of an attention's cached keys, or cached values, in all heads.
+        """Return the location of an attention's cached keys or values, as an :class:`Attended`.
 
         - ``name``: ``keys`` or ``values``.
         - ``tensor``: the tensor of the keys or values.
         - ``width``: the number of columns of one head.
 
-        The result is an :class:`Attended`, which has one of these locations:
+        The location depends on the memory of the cache. A weight slot is storage in the array for
+        one weight tile.
 
-        - If the cache is not in weight slots: the scratchpad rows, one for each token. A weight
-          slot is storage in the array for one weight tile.
-        - For keys in weight slots: the number of each head's first slot.
-        - For values in weight slots: the number of the first slot of each head's tile columns. A
-          tile column is a range of columns as wide as the array.
+        - If the cache is not in weight slots: the field ``blocks`` of the result has the scratchpad
+          rows, one for each token. The field ``slots`` is empty.
+        - For keys in weight slots: ``slots[head][0]`` is for the keys of key head ``head``.
+        - For values in weight slots: ``slots[head][tile]`` is for tile column ``tile`` in the
+          values of key head ``head``. A tile column is a range of columns as wide as the array.
 
-        With each slot number, the result has the flags of the instructions that use the slot. For
-        example, a flag selects one of two values that are packed in a byte.
+        An element ``slots[head][tile]`` is a pair: the number of the first weight slot, and the
+        flags for instructions that use this slot. For example, a flag selects one of two values
+        that are packed in a byte.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

@@ -27,42 +27,46 @@ def checked_graph(
 ) -> Graph[D]:
     """Check that a machine supports a model, and return the model with rounded multipliers.
 
-    In the result, the requantization multipliers have the machine's ``multiplier_width`` bits
-    (:func:`celosia.generators.quantize.multipliers.held_parameters`). The compiler checks later
-    whether the model fits the machine's memories.
+    In the result, the requantization multipliers are rounded to ``multiplier_width`` bits. The
+    function does not check whether the model fits the machine's memories.
 
     - ``graph``: the quantized model.
     - ``config``: the configuration of the machine.
-    - ``cache``: the KV cache. If ``cache.recompute`` is true, it stores the inputs of attention,
-      and each run computes all keys and values from these inputs. For a model without a cache,
-      ``cache.capacity`` is the number of tokens of the longest input.
+    - ``cache``: the KV cache. For a model without a cache, ``cache.capacity`` is the number of
+      tokens of the longest input.
     - ``rows``: the largest number of tokens of one text in a run.
     - ``texts``: number of texts in a run. If there are several, a run processes one token of each.
 
-    :class:`FitError`, which proposes changes of the configuration, is raised in these cases:
+    :class:`FitError` proposes changes of the configuration. It is raised in these cases:
 
-    - The machine lacks a unit that the model needs.
-    - A sum of products has more than ``max_k`` products.
-    - A bias has more than ``bias_width`` bits.
-    - A row of a norm or softmax has more than ``max_row`` elements.
-    - The size (bytes) of a tensor's row, or of one attention head's columns in the row, is not a
-      multiple of ``scratchpad_align``.
-    - A norm or softmax is deferred, and ``row_factors`` is less than ``texts * (1 + heads)``. A
-      deferred norm or softmax stores a factor for each row, such as 1 / sum, by which a later
-      requantization multiplies.
-    - A norm or softmax is not deferred, and ``row_factors`` is not 0.
+    - Units: the machine lacks a unit that the model needs, such as the softmax unit.
+    - ``max_k``: a sum has more products than this number.
+    - ``max_row``: a row of a norm or softmax has more elements than this number.
+    - ``bias_width``: a bias has more bits than this number.
+    - ``scratchpad_align``: the size (bytes) of a tensor's row is not a multiple of this number. The
+      same rule holds for the columns of one attention head in a row.
+    - ``row_factors``: the number is not 0, but the model has a norm or softmax that is not
+      deferred. A deferred norm or softmax stores a factor for each row, such as 1 / sum. A later
+      requantization multiplies the row by the factor.
+    - ``row_factors``: the number is below ``texts * (1 + heads)``, and a norm or softmax is
+      deferred.
 
     :class:`InputError` is raised in these cases:
 
-    - ``rows`` is not from 1 to :data:`MOST_ROWS`.
-    - ``texts`` is not from 1 to :data:`MOST_TEXTS`.
-    - ``texts`` is more than 1, and the model is an encoder-decoder or ``cache.recompute`` is true.
-    - ``cache.capacity`` is larger than the number of positions of the model.
-    - The input of a linear layer is not INT16, and does not have ``operand_width`` bits.
-    - ``multiplier_width``, ``bias_width`` or ``pre_depth`` has a value that is only for decoders
-      whose weights and cache stay in weight slots (array storage for one weight tile each).
-    - ``cache.recompute`` is true, but the model does not support it.
-    - Keys and values have fewer than 8 bits, but the array cannot store them in this format.
+    - ``rows``: the argument is not from 1 to :data:`MOST_ROWS`.
+    - ``texts``: the argument is not from 1 to :data:`MOST_TEXTS`.
+    - ``texts``: the argument is more than 1, and the model is an encoder-decoder.
+    - ``texts``: the argument is more than 1, and ``cache.recompute`` is true.
+    - ``cache.capacity``: the number exceeds the positions of the model.
+    - ``cache.recompute``: the model does not support it. With this option, the cache stores the
+      inputs of attention. Each run then computes the keys and values of all tokens again.
+    - ``operand_width``: a linear layer's input has another number of bits. INT16 inputs are
+      excepted.
+    - ``multiplier_width`` or ``bias_width``: the width is not 32 bits. Only decoders whose weights
+      and KV cache stay in the array support other widths.
+    - ``pre_depth``: the number of parameter words that are reserved for SOFTMAX and NORM is not 0.
+      Only decoders whose weights and KV cache stay in the array support other numbers.
+    - KV cache: keys or values have fewer than 8 bits, and the array cannot store this format.
     """
     whole: IntegerGraph = graph
     model, deep = whole.description, config.array.weight_depth > RING_SLOTS

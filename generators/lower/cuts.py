@@ -100,21 +100,29 @@ class Cuts:
 
 
 def cuts_of(decoder: Decoder, config: Config, placement: DataPlacement, texts: int) -> Cuts:
-    """Return a :class:`Cuts`: the ranges into which each operation of a decoder is divided.
+    """Return the parts into which a decoder's operations are divided, as a :class:`Cuts`.
 
-    An operation computes the ranges one after another, so that one range can be requantized while
-    the next is multiplied. The ranges of linear layers are in tile columns (ranges of columns as
-    wide as the array). The ranges of probabilities and values are in key heads. A range is a pair,
-    (first, count) or (first, end). These arguments affect the ranges:
+    A run computes the parts of an operation one after another. While one part is requantized, the
+    next part is multiplied. The result has these parts, among other data:
 
-    - ``texts``: number of texts in a run. If there are several, a run processes one token of each.
-      Each token's row may then be multiplied separately.
-    - ``placement.rows`` and ``placement.key_heads``: the largest number of prompt tokens in a run,
-      and the number of key heads that share a weight slot (array storage for one weight tile). The
-      ranges of the queries depend on these numbers.
-    - ``placement.passing``: true if each run loads keys, values and requantization parameters from
-      external memory. The MLP then has more ranges, since the parameters of a range must fit a part
-      of the parameter memory.
+    - ``query_parts``: ranges (first, count) of tile columns of the queries. A tile column is a
+      range of columns as wide as the array.
+    - ``key_parts``: ranges (first, end) of key heads, for the softmax and the product with the
+      values.
+    - ``ffn_parts``: ranges (first, end) of tile columns of the MLP's hidden layer.
+
+    ``texts`` is the number of texts in a run. If there are several texts, a run processes one token
+    of each, and may multiply each token's row separately.
+
+    ``placement`` selects the memories of the decoder's data. The function reads three of its
+    fields:
+
+    - ``rows``: the largest number of prompt tokens in a run.
+    - ``key_heads``: the number of key heads whose keys share a weight slot. A weight slot is
+      storage in the array for one weight tile.
+    - ``passing``: true if each run loads requantization parameters from external memory. The hidden
+      layer then has more parts, because the parameter memory has room for the parameters of fewer
+      columns.
     """
     key_heads = placement.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

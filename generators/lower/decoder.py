@@ -45,23 +45,25 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def bring_rotations(self) -> None:
-        """Add instructions that copy the rotary embedding's rows for a run's tokens to a buffer.
+        """Append instructions that bring a run's rotary embedding rows to a scratchpad buffer.
 
-        A rotary embedding has a table with one row of cosines and sines for each position. The
-        layers read rows from the scratchpad.
+        A rotary embedding has a table with a row of cosines and sines for each position. Usually
+        the instructions bring one row for each token of a run. They load the row if the table is in
+        external memory, and copy it if the table is in the scratchpad.
 
-        - If the model has no rotary embedding, nothing is added.
-        - If only some layers have a rotary embedding, the rows are copied to a separate buffer for
-          each of these layers.
-        - If all layers have one, and the table is in external memory, the rows are loaded to one
-          buffer. If each run computes the keys of all cached tokens, the rows for all these tokens
+        Nothing is appended in three cases:
+
+        - The model has no rotary embedding.
+        - The layers can read the table itself: it is in the scratchpad, a run has one text, and all
+          layers have a rotary embedding.
+        - An earlier call has appended the instructions.
+
+        Two cases need other rows:
+
+        - If only some layers have a rotary embedding: each of these layers gets a separate copy of
+          the rows.
+        - If each run computes the keys of all cached tokens again: the rows for all these tokens
           are loaded.
-        - If all layers have one, the table is in the scratchpad, and a run has several texts, the
-          rows are copied to one buffer.
-        - If all layers have one, the table is in the scratchpad, and a run has one text, nothing is
-          added: the layers read the table.
-
-        Only the first call adds instructions.
         """
         here = self.plan.data_placement.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -71,21 +73,23 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Add the instruction that looks up a token's embedding.
+        """Append the instruction that looks up the embedding of one token.
 
         The embedding is a row of the vocabulary's table. If the model has learned positions, the
-        instruction also adds a row of the position table. If the tables are in external memory,
-        loads of the needed rows are added first.
+        instruction adds a row of the position table. If the tables are in external memory, loads of
+        the two rows are appended first.
 
-        The host writes byte offsets in the tables to registers before a run.
+        - ``row``: the row of the result tensor to which the embedding is written.
+        - ``word``: the number of a register. Before a run, the host writes to it the byte offset of
+          the token's row in the vocabulary's table.
+        - ``place``: the number of another register. Before a run, the host writes to it the byte
+          offset of a row in the position table.
+        - ``first``: the scratchpad address of the result tensor.
+        - ``behind``: the distance from the row at ``place`` to the row that is added, in rows of
+          the position table.
 
-        - ``word``: the number of the register with the offset of the embedding.
-        - ``place``: the number of the register with the offset of a row of the position table.
-          Usually it is the row for the run's first token.
-        - ``behind``: the token's position minus the position of the row in register ``place``. For
-          example, it is 2 for the third token of a run.
-        - ``first``: the scratchpad address of the tensor for the results.
-        - ``row``: the row of this tensor to which the result is written.
+        For example, a run processes the tokens at positions 10, 11 and 12. Register ``place`` has
+        the offset of row 10. For the third token, ``behind`` is 2, and the instruction adds row 12.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -117,20 +121,24 @@ class Layers(Instructions):
         return place
 
     def layers(self) -> None:
-        """Add the norm of the first layer's input, and the instructions of all layers.
+        """Append the instructions of all layers to the program.
 
-        Each layer's instructions end with the norm of the next layer's input. Those of the last
-        layer end with the norm before the output head.
+        The norm at the start of the first layer is appended first. The instructions of each layer
+        end with the norm at the start of the next layer. The instructions of the last layer end
+        with the norm before the output head.
 
-        - If weights stay on the chip, the layers are iterations of a loop. The first layer is
-          before the loop if the embedding tables are in external memory, unless
-          :meth:`bring_rotations` was called before.
-        - If each run loads requantization parameters from external memory, the first layer is
-          before a loop, and the other layers are its iterations.
-        - In all other cases, the program has separate instructions for each layer.
+        The form of the program depends on the memory of weights and parameters:
 
-        In an encoder-decoder, the encoder's last instructions compute keys and values from the
-        encoder's result, for all layers of the decoder.
+        - If weights stay on the chip: the layers are iterations of a loop. However, the first layer
+          is before the loop if the embedding tables are in external memory, and
+          :meth:`bring_rotations` was not called earlier. That method loads rows of a table, and
+          only the first layer waits for these loads.
+        - If each run loads requantization parameters: the first layer is before a loop, and the
+          other layers are iterations of the loop.
+        - If neither is the case: the program has separate instructions for each layer.
+
+        For the encoder of an encoder-decoder, instructions follow that compute the keys and values
+        for all layers of the decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         rows_stay = self.plan.data_placement.rows_stay
@@ -169,20 +177,21 @@ class Layers(Instructions):
         self._waiting = []
 
     def lower_linear(self, step: Step) -> None:
-        """Append the instructions of a linear layer to the program, or postpone them.
+        """Append the instructions of a linear layer, or postpone them until its result is used.
 
-        Postponed instructions are appended together with the instructions of the operation that
-        reads the layer's result. Then the products of one layer can run while results of another
-        layer are requantized. ``step.op`` is the linear layer, and ``step.behind`` has the
-        operations directly after it.
+        The rule is: a layer is postponed. The operation that uses its result then appends its
+        instructions, so that products of one layer run while another layer is requantized. An
+        attention appends the layers for its queries, keys and values.
 
-        - If the result of the layer is added to the residual stream: append the postponed
-          instructions of the MLP's hidden layer, if there are any, then the instructions of this
-          layer.
-        - If a norm of each attention head directly follows the layer: append the instructions of
-          the layer and of the norm. Postpone the operations after the norm.
-        - In all other cases: postpone the layer. It computes queries, keys, values or the hidden
-          layer of an MLP.
+        There are two exceptions:
+
+        - If the result of the layer is added to the residual stream: the layer is appended.
+          Postponed layers of an MLP (up and gate projections) are appended before it.
+        - If a norm of each attention head directly follows the layer: the layer and the norm are
+          appended. Only the operations after the norm are postponed.
+
+        ``step.op`` is the layer. ``step.behind`` has the rowwise operations directly after it, such
+        as norms and rotations.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

@@ -72,15 +72,19 @@ class Heads:
     def probabilities(
         self, step: Step, following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
-        """Yield the instructions that multiply queries by keys, and the softmax of these scores.
+        """Yield the products of queries and keys, and the softmax of the resulting scores.
 
-        - ``step``: query rows of one or more heads, and the order of instructions.
-        - ``following``: query rows of the next step.
-        - ``begins``: true if no earlier step has copied this step's keys.
+        A product needs adjacent rows of keys or values. If they are not adjacent, copies of them in
+        a buffer are made first.
 
-        A product reads adjacent rows, so keys and values that are not adjacent are first copied to
-        a buffer. Before the softmax, this step's values and the next step's keys are copied. If
-        ``begins`` is true, this step's keys are copied before its products.
+        - ``step``: query rows of one or more heads, and the order of products and softmaxes.
+        - ``following``: query rows of the next step. Copies of the next step's keys are made before
+          the softmax of this step. So the array can multiply them during the softmax. The sequence
+          is empty if there is no next step.
+        - ``begins``: true for the first step. The keys of this step are then copied before its
+          products. The keys of every other step have been copied during the previous step.
+
+        Copies of this step's values are also made before the softmax.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)
@@ -150,11 +154,12 @@ class Heads:
     def softmax(self, ranges: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
-        more heads. A query row has a row of scores in each of these heads, with one score for each
-        key. ``sums`` is the view (address and stride) of the scores in the accumulators. If it is
-        None, the instruction reads the scores from the scratchpad. ``flags`` are names of further
-        flags.
+        - ``ranges``: the queries, as a list of :class:`Rows`. Each :class:`Rows` has ``count``
+          queries in each of ``heads`` heads. Its scores have ``count * heads`` rows, with a column
+          for each key.
+        - ``sums``: the view (address and stride) of the scores in the accumulators. If it is None,
+          the instruction reads the scores from the scratchpad.
+        - ``flags``: names of further instruction flags.
         """
         op, first, diagonal = self.op, ranges[0], self.op.heads[ranges[0].head].diagonal
         span, word = self.layout.spans[first.part], self._word(f"{op.prefix}.scores", first.head)
@@ -216,17 +221,20 @@ class Heads:
     def mixes(self, ranges: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by values.
 
-        - ``ranges``: a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
-          more heads.
-        - ``acc``: first accumulator row for the sums.
+        - ``ranges``: the queries, as a list of :class:`Rows`. Each :class:`Rows` has queries of one
+          or more heads.
+        - ``acc``: the first accumulator row for the sums.
         - ``columns``: range (first, count) of a head's value columns.
 
-        A tile column is a range of columns as wide as the array. The order of the sums in the
-        accumulators depends on ``layout.beside``:
+        An accumulator row has the sums of one query in one head and one tile column. A tile column
+        is a range of columns as wide as the array. The order of accumulator rows suits the later
+        DRAIN instructions, which requantize the sums:
 
-        - If ``layout.beside`` is true, one DRAIN instruction later writes several heads' results
-          side by side as columns. The order is [head, tile column, query row].
-        - If ``layout.beside`` is false, the order is [tile column, head, query row].
+        - If one DRAIN writes the results of several heads side by side (``self.layout.beside`` is
+          true): head 0 comes before head 1. In a head, tile column 0 comes before tile column 1. In
+          a tile column, the queries are in order.
+        - In all other cases: tile column 0 comes before tile column 1. In a tile column, head 0
+          comes before head 1. In a head, the queries are in order.
         """
         total, tiles = sum(rows.total for rows in ranges), -(-columns[1] // self.config.array.cols)
         for rows in ranges:

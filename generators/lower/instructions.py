@@ -166,21 +166,22 @@ class Work:
           ``flags`` contains ``wide_out``, otherwise INT8.
         - ``residual``: if true, the instruction also adds the old content of the rows at
           :attr:`target`. It then has the flag ``add``, and the argument ``beside`` has no effect.
-        - ``beside``: view (address and stride) of a second input.
-        - ``table``: a number, whose meaning depends on the flags.
+        - ``beside``: view (address and stride) of a second input. Its use depends on the flags.
+        - ``table``: a number. Its use depends on the flags.
 
-        Only these flags use ``beside`` or ``table``:
+        At most one of these flags is given. Without them, ``beside`` is None and ``table`` is 0.
 
-        - ``add``: the rows at ``beside`` are added.
-        - ``rotate``: a rotary embedding, with the cosines and sines at ``beside``. ``table`` is the
-          number of columns of an attention head.
-        - ``times``: an elementwise product with the rows at ``beside``. ``table`` is the zero point
-          of these rows.
-        - ``argmax``: the machine reports the index of the row's largest element. ``table`` is the
-          index of the first element.
-        - ``table`` or ``polynomial``: an activation function. ``table`` is the number of the
-          function's table in the vector engine. The instruction's zero point is then 0, because the
-          entries of the table include the zero point.
+        - Flag ``add``: the instruction adds the rows at ``beside``.
+        - Flag ``times``: the instruction multiplies by the rows at ``beside``, element by element.
+          The number ``table`` is the zero point of these rows.
+        - Flag ``rotate``: the instruction computes a rotary embedding, with the cosines and sines
+          at ``beside``. The number ``table`` is the number of columns of an attention head.
+        - Flag ``argmax``: the machine reports the index of the largest element in the row. The
+          number ``table`` is the index of the first element.
+        - Flag ``table``, or flag ``polynomial``: the instruction computes an activation function.
+          The number ``table`` is the index of the function's table in the vector engine. The zero
+          point of the instruction is 0, because the entries of the function's table include the
+          zero point.
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:

@@ -1,19 +1,27 @@
 """Layout of attention queries if a weight slot contains the keys of several heads.
 
 A weight slot is storage in the array for one weight tile. A token's key is a column of a slot. If
-the slot has enough rows, the column contains the keys of several heads, one below another.
+the slot has enough rows, a column contains the keys of several heads, one below another. For
+example, heads have 4 columns. Rows 0 to 3 of the slot have the keys of head 0, and rows 4 to 7 have
+the keys of head 1.
 
-The array multiplies a query by the column, from the slot's first row to the key of the query's
-head. So the query begins with zeros: one zero for each slot row above this key. The keys of other
-heads then add nothing to the score.
+A product uses the rows of a slot from row 0 on. So a query of head 1 begins with 4 zeros, by which
+the keys of head 0 are multiplied. The scratchpad has the zeros in the same row as the queries.
 
-There are two layouts:
+There are two layouts of such a row:
 
-- Usually each run writes the zeros together with the queries. The instruction that requantizes the
-  queries then also reads accumulator rows that contain 0.
-- In the spaced layout, a program that is executed once writes the zeros, and runs write only the
-  queries. This takes fewer cycles. It needs a machine with the option ``fused``, heads as wide as
-  the array, and instructions that requantize one row each.
+- Usual layout: only heads that need zeros have zeros before their queries. In each run, the DRAIN
+  instruction that requantizes the queries also writes the zeros. Accumulators that no product has
+  written contain 0, and the instruction reads the zeros there.
+- Spaced layout: each head has equally many zeros before its queries. The zeros are written once,
+  when the machine is set up, and stay in the scratchpad. In each run, DRAIN writes only the
+  queries, which takes fewer cycles.
+
+The compiler uses the spaced layout if all these conditions are met:
+
+- SOFTMAX and NORM can read accumulators (option ``fused``).
+- A head has as many columns as the array.
+- Each DRAIN of queries has one row: the row of a single token.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,23 +57,24 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the first column of each head's queries, in a row with the queries of all heads.
+    """Return the first column of each head's queries, in a row that also contains zeros.
 
-    The last element of the list is the number of columns of the row.
+    The row has the queries of all heads. The result has a number for each head, and then the number
+    of columns of the row.
 
-    A weight slot (array storage for one weight tile) contains the keys of ``key_heads`` heads, one
-    head's keys below another's. A product multiplies a query by all slot rows from the first row to
-    the keys of the query's head. So a query begins with one zero for each slot row above these
-    keys.
+    A weight slot is storage in the array for one weight tile. It contains the keys of ``key_heads``
+    heads, one below another. A product uses the rows of a slot from row 0 on. So zeros precede a
+    query, one for each row above the keys of its head.
 
-    - If ``spaced`` is false, only these zeros are in the row.
-    - If ``spaced`` is true, ``(key_heads - 1) * key_dim`` zeros precede each head's queries, also
-      if fewer are needed. Here ``key_dim`` is the number of columns of a head. Then all heads begin
-      at equal distances, so that one instruction can write them without the zeros.
+    For example, 4 heads have 4 columns and separate keys, and ``key_heads`` is 2. The keys of heads
+    0 and 2 are in rows 0 to 3 of a slot. The keys of heads 1 and 3 are in rows 4 to 7.
 
-    For example, 4 heads have separate keys and 4 columns each, and ``key_heads`` is 2. Heads 1 and
-    3 need 4 zeros each. The result is ``[0, 8, 12, 20, 24]``, or ``[4, 12, 20, 28, 32]`` if
-    ``spaced`` is true.
+    - If ``spaced`` is false: 4 zeros precede the queries of head 1, and those of head 3. The
+      columns are: head 0 (0 to 3), zeros (4 to 7), head 1 (8 to 11), head 2 (12 to 15), zeros (16
+      to 19), head 3 (20 to 23). The result is ``[0, 8, 12, 20, 24]``.
+    - If ``spaced`` is true: 4 zeros precede the queries of every head. All heads are then at equal
+      distances, so that one instruction can write the queries and omit the zeros. The result is
+      ``[4, 12, 20, 28, 32]``.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -79,19 +88,25 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns that contain queries, in a row of queries and zeros.
+    """Return the indices of the tile columns with queries, in a row that also contains zeros.
 
-    A tile column is a range of ``cols`` columns, as wide as the array. The row has the queries of
-    all heads. If weight slots (array storage for one weight tile each) contain the keys of
-    ``key_heads`` heads, tile columns of zeros precede some queries (:func:`query_starts`).
+    A tile column is a range of ``cols`` columns, as wide as the array. A DRAIN instruction
+    requantizes the queries of all heads, and writes them to one row. It also writes tile columns of
+    zeros to this row.
 
-    The list is empty if requantization writes no zeros, in two cases:
+    The zeros are needed if several heads share a weight slot (array storage for one weight tile).
+    The keys of these ``key_heads`` heads are one below another in the slot. A product uses the
+    slot's rows from row 0 on. So zeros precede the queries of each head whose keys are not at row
+    0.
 
-    - ``key_heads`` is 1. The row then has no zeros.
-    - ``spaced`` is true. The zeros are then written by a program that is executed once.
+    For example, 4 heads have 4 columns and separate keys, ``key_heads`` is 2, and ``cols`` is 4.
+    The row has 6 tile columns: head 0, zeros, head 1, head 2, zeros, head 3. The result is
+    ``[0, 2, 3, 5]``.
 
-    For example, 4 heads have separate keys and 4 columns each, ``key_heads`` is 2, and ``cols`` is
-    4. The tile columns 1 and 4 contain zeros, and the result is ``[0, 2, 3, 5]``.
+    If the DRAIN writes only queries, the result is an empty list. There are two such cases:
+
+    - ``key_heads`` is 1: no zeros are needed.
+    - ``spaced`` is true: the zeros are written once, when the machine is set up.
     """
     if key_heads == 1 or spaced:
         return []
