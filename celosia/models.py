@@ -157,7 +157,11 @@ class Model(Shown):
 
 
 def is_named(model: str) -> bool:
-    """Return whether ``model`` is the name of a model in a Python package, and not a path."""
+    """Return whether ``model`` is a model's name, such as ``digits``, and not the path of a file.
+
+    Celosia itself contains the named models, except ``minilm``. The model ``minilm`` is in another
+    Python package.
+    """
     return model in (*PACKAGES, *model_names()) or is_packaged(model)
 
 

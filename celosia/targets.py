@@ -12,11 +12,15 @@ from celosia.tb.machine.toolchain import MACHINES
 
 
 def traced(code: Host, on: str | Machine) -> Host:
-    """Return a compiled program for a machine with a trace port, which reports written tensors.
+    """Return a compiled program for the machine ``on``; a simulated machine gets a trace port.
 
-    ``code`` is the program with its configuration. If ``on`` names the golden machine or a
-    simulator, the trace port is added to the configuration. If ``on`` is a board's port or a
-    connected machine, ``code`` is returned unchanged.
+    The trace port of a machine reports every tensor that the program writes. ``code`` is the
+    program with the configuration of its machine.
+
+    - If ``on`` is the name of the golden machine (a software model) or of a simulator: the returned
+      program is a copy of ``code`` whose configuration has a trace port.
+    - If ``on`` is the port of a board or a connected machine: the function returns ``code``. A
+      board needs no trace port.
     """
     if not isinstance(on, str) or on not in MACHINES:
         return code

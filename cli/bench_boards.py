@@ -106,22 +106,23 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Simulate the machine of an existing build, and update the cycles in the build's report.
+    """Simulate a board's machine, and update the speed in the report of an earlier build.
 
-    ``case`` is the build, of a board's machine or of a single unit. ``folder`` has the report. The
-    updated values are the cycles per inference and per token, and the rates computed from them. The
-    values are left unchanged in these cases:
+    ``case`` describes the build, and ``folder`` contains the report. The speed is the number of
+    cycles per inference and per token, and the rates computed from these cycles. The speed is not
+    updated in these cases:
 
     - The folder has no report of the build.
-    - The build is of a single unit.
-    - The machine does not fit its device.
-    - The machine has changed since the build. The function then prints a warning.
+    - The build is of a single unit, not of a machine.
+    - The machine did not fit its device, so it was not built.
+    - The machine's configuration has changed since the build. The function prints a warning.
 
-    The report's field ``sources`` names the source files of the build: a Git commit, or
-    :data:`TODAY` for the present files. If an input of the build has changed since the build, the
-    function replaces :data:`TODAY` by the commit that added the report.
+    The report's field ``sources`` says which source files were built. The text :data:`TODAY` in
+    this field means the present files. If a file that affects the build has changed since the
+    build, this text would be wrong. The function then replaces it by the Git commit of the report,
+    such as "commit 1a2b3c4".
 
-    Raises :class:`RunError` if an output differs from the golden model's output.
+    Raises :class:`RunError` if an output of the simulation differs from the golden model's output.
     """
     file = folder / case.file
     if not file.is_file():

@@ -104,9 +104,13 @@ def board(
 
     The first line of output is the port's name, for celosia host --port. With --link spi the name
     begins with spi:, followed by a path. As on an SPI bus, each byte written to this path returns a
-    byte. If the machine is neither a preset nor a board's machine, celosia host needs a file with
-    its configuration; a message shows the option --config to give. With --flash the board first
-    runs the model in the flash image.
+    byte.
+
+    The command celosia host knows the machines of presets and of boards. For any other machine,
+    celosia board writes a file with the configuration. It then prints the option --config with the
+    path of this file; give this option to celosia host.
+
+    With --flash the board first runs the model in the flash image.
     """
     target_board, config = target
     image = None

@@ -43,19 +43,18 @@ def resolve_board(
     preset or a TOML file), ``overrides`` of ``--set``, ``link`` of ``--link``, and ``memory`` of
     ``--memory``.
 
-    If ``source`` is None, the configuration is the board's default, changed by ``overrides``.
-    Otherwise it is the configuration ``source``, changed by ``overrides``, and then adapted to the
-    board in two fields:
+    Without ``--config``, the configuration is the board's default. ``--set`` changes fields of the
+    configuration. The function then adapts three fields to the board:
 
-    - ``mem_addr_width``, the width of memory addresses, becomes the default of the board if the
-      external memory is a chip and not block RAM.
-    - ``registered`` (registers between distant units) becomes the default of the board if neither
-      the TOML file nor ``--set`` has this field.
+    - ``mem_addr_width`` (width of memory addresses) becomes the board's default. Condition:
+      ``--config`` is given, and the board's external memory is a chip.
+    - ``registered`` (registers between distant units) becomes the board's default. Condition:
+      neither the TOML file nor ``--set`` sets this field.
+    - ``packed`` (one multiplier computes the products of two columns) becomes true. Condition: a
+      hardware multiplier of the device is wide enough, and neither the TOML file nor ``--set`` sets
+      ``packed`` or ``multiplier``.
 
-    In both cases, ``packed`` (one multiplier for two columns) becomes true if a hardware multiplier
-    of the device is wide enough for both products. It is not changed if the TOML file or ``--set``
-    has ``packed`` or ``multiplier``. In a microcoded machine, ``registered`` and ``packed`` are not
-    changed.
+    In a microcoded machine, the function does not adapt ``registered`` and ``packed``.
     """
     board = get_board(name, link)
     if memory == "sdram":

@@ -171,11 +171,11 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the number of bits that each run reads of a weight: the only entry of ``bits``.
+        """Return the only entry of ``bits``: how many bits of each weight a run reads.
 
-        Raises :class:`InputError` if ``bits`` has several entries. The error's message is ``user``
-        and then "with one number of bits": for example, "A layer is measured with one number of
-        bits, not 2".
+        Raises :class:`InputError` if ``bits`` has several entries. The error's message begins with
+        ``user``, which consists of a subject and a verb. With ``user="A layer is measured"``, the
+        message is "A layer is measured with one number of bits, not 2".
         """
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")

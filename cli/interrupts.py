@@ -126,18 +126,20 @@ def interrupted() -> bool:
 
 @contextlib.contextmanager
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
+    """Handle SIGINT and SIGTERM while the main thread executes a ``with`` block.
 
-    At the first signal, a message is printed, and ``end`` is called in another thread to kill
-    subprocesses. If ``held()`` returns false, KeyboardInterrupt is raised in the block. If
-    ``held()`` returns true, the block cannot be interrupted at this moment. Its code must raise
-    KeyboardInterrupt as soon as ``held()`` is false. After a signal, the exit code of the process
-    is 130 (SIGINT) or 143 (SIGTERM), even if the block ends normally.
+    At the first signal, a message is printed, and another thread calls ``end`` to kill the
+    subprocesses. ``held()`` returns true while the code of the block must not be interrupted:
 
-    If the block has not ended five seconds after the first signal, the process ends without
-    cleanup. A second signal reduces these five seconds to 0.3 seconds; if 0.3 seconds have already
-    passed, the process ends at once. In nested blocks, only ``end`` and ``held`` of the outer block
-    are used.
+    - If ``held()`` is false: the block is interrupted by KeyboardInterrupt.
+    - If ``held()`` is true: the block continues. The caller's code in the block must raise
+      KeyboardInterrupt itself after the part that must not be interrupted.
+
+    After a signal, the exit code of the process is 130 (SIGINT) or 143 (SIGTERM), even if the block
+    ends normally. If the block takes longer than five seconds after the first signal, the process
+    ends without cleanup. A second signal reduces the five seconds to 0.3 seconds.
+
+    In nested blocks, only ``end`` and ``held`` of the outer block are used.
     """
     global _watch
     if _watch is not None:

@@ -59,15 +59,22 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Return a dictionary from the path of each instance to the path of its group in a report.
+    """Assign each module instance of a design to a group, one of the ``limit`` largest instances.
 
-    ``paths`` has, for each cell, the path of the instance that contains the cell. A group is one of
-    the ``limit`` largest instances, with all instances inside it. The size of an instance is its
-    number of cells, including the cells of inner instances. An instance belongs to the innermost
-    group that contains the instance; the group's path is "" if there is none.
+    A report lists resources by group, because a design has thousands of instances. An instance is
+    named by its path, such as ``vector.norm``. The result maps the path of each instance to the
+    path of its group.
 
-    An instance whose name ends in a number, such as ``column_3``, is never a group, nor is any
-    instance inside it. All elements of an array are therefore in the same group.
+    - The size of an instance is the number of cells in it, including the cells of instances inside
+      it.
+    - An instance belongs to the innermost of the ``limit`` largest instances that contains it. A
+      large instance belongs to itself. If no large instance contains it, the path of its group is
+      "".
+    - An instance whose name ends in a number, and all instances inside it, count as parts of the
+      instance around it. For example, the cells of ``array.column_3`` belong to ``array``.
+
+    ``paths`` has one element for each cell of the design: the path of the instance that contains
+    the cell.
     """
     sizes: Counter[str] = Counter()
     for path in paths:

@@ -26,7 +26,11 @@ def has_resource(platform: Any, name: str) -> bool:
 
 
 def signals_of(resource: Resource) -> list[str]:
-    """Return the names of a resource's signals; the list is empty for a resource of one signal."""
+    """Return the names of the signals in a board resource, such as ``["tx", "rx"]`` for a UART.
+
+    A resource is Amaranth's description of a chip or connector on a board. Some resources, such as
+    an LED, are a single signal, which has no name. For such a resource, the list is empty.
+    """
     return [part.name for part in resource.ios if isinstance(part, Subsignal)]
 
 

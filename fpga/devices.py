@@ -47,11 +47,17 @@ class Device:
     ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
     placement options for the device.
 
-    Three fields give the positions of multipliers and block RAMs in the device's grid of rows and
-    columns. ``multiplier_rows`` has the indices of the rows with blocks of four multipliers,
-    ``ram_rows`` the indices of the rows with blocks of four block RAMs. ``blocks`` has the indices
-    of the columns in which these blocks begin. From the positions, :mod:`celosia.fpga.sites` places
-    the multipliers and memories of a machine's array. If the fields are empty, nextpnr does this.
+    Three fields give the positions of multipliers and block RAMs in the device's grid. Rows and
+    columns of the grid are counted from 0, and nine columns form a strip.
+
+    - ``multiplier_rows`` lists the rows that contain multipliers: four in each strip.
+    - ``ram_rows`` lists the rows that contain block RAMs: four in each strip.
+    - ``blocks`` lists the first column of each strip.
+
+    With ``multiplier_rows=[10]`` and ``blocks=[4, 13]``, row 10 contains eight multipliers: four in
+    columns 4 to 12, and four in columns 13 to 21. :mod:`celosia.fpga.sites` uses these positions to
+    place the multipliers and memories of a machine's array. If the fields are empty, nextpnr
+    chooses the places.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
     stands for Yosys's default. On a large device the default is less than a fifth of the real

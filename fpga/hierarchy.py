@@ -1,4 +1,8 @@
-"""Counts the instances of each module of a Verilog design; gives some instances another module."""
+"""Counts the module instances of a Verilog design, and replaces the modules of some instances.
+
+For example, some memories of a design get a version of their module that is made of LUTs, so that
+the design fits a smaller FPGA.
+"""
 
 import re
 from collections import Counter
@@ -32,17 +36,24 @@ class Hierarchy:
         return self._below[name]
 
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
-        """Return the design's Verilog, in which some instances use a variant of their module.
+        """Return the design's Verilog with the module of some instances replaced by a variant.
 
-        ``variants`` maps a module's name to (number of instances that use the variant, Verilog of
-        the variant). The first instances in the design use the variant. A variant has the same
-        ports as the module. In the result, its name is the module's name with ``_tables`` appended.
+        ``variants`` maps a module's name to a pair: the number of instances to change, and the
+        variant's Verilog. In this Verilog, the variant has the name and the ports of the original
+        module. In the result, the name of the variant ends in ``_tables``. The first instances are
+        changed, in the order of a depth-first traversal from the top module.
 
-        If an instance that uses a variant is inside another module, this outer module is
-        duplicated, because other instances of it may not contain variants. The names of duplicates
-        end in ``_tables``, ``_tables_2`` and so on. Instances of the outer module share one
-        duplicate if they contain equal numbers of each variant. An instance without variants uses
-        the original module. The top module is changed without a duplicate.
+        If a module contains instances to change, the module is duplicated under a name with
+        ``_tables``, ``_tables_2`` and so on. For example, the top module has three instances of
+        ``Half``, and ``Half`` has two instances of ``Ram``. If three instances of ``Ram`` are to be
+        changed:
+
+        - The first ``Half`` becomes ``Half_tables``, with two instances of ``Ram_tables``.
+        - The second ``Half`` becomes ``Half_tables_2``, with a ``Ram_tables`` and a ``Ram``.
+        - The third ``Half`` remains ``Half``.
+
+        If two instances of ``Half`` contain equally many changed instances of each module, they use
+        the same duplicate. The name of the top module does not change.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -23,12 +23,20 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the submodules to merge so that memories and their output registers are in one module.
+    """Return the submodules to merge, so that a memory and its registers are in one module.
 
-    The result maps a module's name to the names of its submodules on paths from a memory to the
-    registers at the memory's output. After a merge of these submodules into the module, the module
-    contains both the memory and the registers. A memory is ignored if its outputs drive anything
-    but registers. ``memories`` are the names of the memory modules.
+    The result maps a module's name to the names of the submodules to merge into the module.
+
+    Block RAMs have output registers. Registers at the outputs of a memory can use them only if the
+    memory and the registers are in the same module. ``modules`` has the modules of the design, and
+    ``memories`` the names of the memory modules.
+
+    For example, ``Top`` contains ``Store`` and ``Reader``. ``Store`` contains the memory ``Ram``
+    and outputs its words. ``Reader`` contains the registers that receive these words. The result is
+    then ``{"Top": {"Store", "Reader"}}``. If the contents of ``Store`` and ``Reader`` are moved
+    into ``Top``, then ``Top`` contains ``Ram`` and the registers.
+
+    A memory is ignored if its outputs drive anything but registers.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -29,15 +29,18 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the memory cells of a module that can include the registers at their outputs.
+    """Return the memories in a module that can absorb the registers at their outputs.
 
-    A memory cell is an instance, in ``module``, of a module whose name is in ``memories``. The
-    result is a dictionary from the name of each such cell to a pair: name of the memory module,
-    :class:`Control` of the registers. It has the cells that meet three conditions:
+    To absorb the registers means to use the output registers of block RAMs instead. A memory is an
+    instance of a module whose name is in ``memories``. A memory is in the result under three
+    conditions:
 
-    - The outputs of the cell drive only registers.
-    - These registers have the cell's clock, a common enable, and a common reset to 0.
+    - Its outputs drive only registers.
+    - The registers have the memory's clock, one common enable, and one common reset to 0.
     - The initial value of each register is 0 or undefined.
+
+    The result maps the name of the memory instance to a pair: the name of the memory's module, and
+    the nets of the registers' enable and reset (:class:`Control`).
     """
     loads = loads_of(module)
     initial = _initial(module)

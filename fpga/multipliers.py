@@ -44,18 +44,20 @@ def own_name(name: str) -> str:
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
-    """Return the :class:`Multiplier` modules that hardware multipliers of the device can replace.
+    """Return the multiplier modules of a design that an FPGA's hardware multipliers can implement.
 
-    The result maps the name of a module to an :class:`OwnMultiplier`, which has the Verilog of the
-    hardware multiplier. For families other than ``ecp5`` the result is empty.
+    ``verilog`` is the Verilog of the design, and ``family`` is the FPGA's family. A multiplier
+    module is one that :class:`celosia.hdl.arithmetic.multiplier.Multiplier` has generated. The
+    result maps the name of each such module to an :class:`OwnMultiplier`: the Verilog of the module
+    with a hardware multiplier, and its Verilog with LUTs. The result is empty for families other
+    than ``ecp5``.
 
-    A module with operands of at most 18 bits becomes one MULT18X18D (Lattice, ECP5 sysDSP Usage
-    Guide, FPGA-TN-02205). The module's port ``en`` enables the operand registers. The port
-    ``clear`` resets the product register synchronously; without ``clear``, ``en`` also enables the
-    product register.
+    On an ECP5, one hardware multiplier (MULT18X18D) implements a module with operands of at most 18
+    bits. Lattice describes it in the ECP5 sysDSP Usage Guide, FPGA-TN-02205.
 
-    An operand narrower than 18 bits is connected to the upper bits of the multiplier's input, and
-    the lower bits are 0. A connection to the lower bits would need extra wires for the sign.
+    - The module's port ``en`` enables the operand registers.
+    - If the module has the port ``clear``: ``clear`` synchronously resets the product register.
+    - If the module has no port ``clear``: ``en`` also enables the product register.
     """
     multipliers = {}
     if family == "ecp5":
@@ -101,15 +103,13 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return the Verilog of a :class:`Multiplier` module whose product is computed by LUTs.
 
-    ``text`` is the Verilog of the module ``name``, whose operands have ``a_width`` and ``b_width``
-    bits. In the result, the module instantiates a second module, which computes the product and is
-    part of the result. The second module depends on the FPGA family ``family``:
+    ``text`` is the original Verilog of the module ``name``; the operands have ``a_width`` and
+    ``b_width`` bits. The result consists of two modules: the module ``name``, and a module
+    ``NAME_product`` that computes the product for it. ``NAME`` stands for the value of ``name``.
 
-    - For ``ecp5``, it instantiates a third module, whose Verilog is the constant
-      ``celosia.fpga.table_product.ROWS``. The caller must add this constant to the design.
-    - For other families, the product is a sum with one term for each bit of the narrower operand.
-      The term is the shifted wider operand if the bit is 1, and 0 if the bit is 0. The sign bit's
-      term is subtracted.
+    If ``family`` is ``ecp5``, ``NAME_product`` instantiates one more module, which is not in the
+    result. The caller must add the Verilog of that module, :data:`celosia.fpga.table_product.ROWS`,
+    to the design.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.
@@ -121,6 +121,7 @@ def with_table_product(text: str, name: str, a_width: int, b_width: int, family:
 
 
 def _ecp5(name: str, ports: str, a_width: int, b_width: int) -> str:
+    # Operands use the upper bits of the inputs: in the lower bits, the sign would need extra wires.
     a_zeros, b_zeros = _ECP5_WIDTH - a_width, _ECP5_WIDTH - b_width
     pins = [
         f".{port}{bit}({signal}[{bit}])"

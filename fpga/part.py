@@ -81,11 +81,12 @@ class Surplus:
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return the hardware multipliers and block RAMs that a design needs in a device family.
+    """Return the numbers of hardware multipliers and block RAMs that a design needs.
 
-    The numbers are computed from the Verilog of ``design``, without synthesis. From the result,
-    :func:`surplus` decides which multipliers and memories are made of LUTs. The result therefore
-    has no block RAMs if the family's LUTs cannot replace block RAMs.
+    The numbers are for devices of ``family``, and are computed from the Verilog of ``design``
+    without synthesis. Block RAMs are counted only for families whose LUTs can replace block RAMs
+    (``family.block_ram_shapes`` is not empty). For all other families, the result has multipliers
+    only.
     """
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []

@@ -125,11 +125,13 @@ def with_registers(config: Config, device: Device) -> Config:
 def family_needs(verilog: str) -> str:
     """Return a sentence with the numbers of multipliers and block RAMs that a design needs.
 
-    ``verilog`` is the design. The sentence names the devices that have at least these numbers, in
-    the form ``ecp5:85k``. It also recommends the option ``--device``, which fits the design to a
-    smaller device: LUTs then replace the multipliers and block RAMs that the device lacks. The
-    sentence therefore names only devices with LUTs that can replace block RAMs. The numbers are
-    computed without synthesis.
+    ``verilog`` is the design; the numbers are computed without synthesis. The sentence names the
+    devices that have enough multipliers and block RAMs, and recommends the option ``--device`` for
+    smaller devices. For example: "Needs 100 multipliers and 60 block RAMs: ecp5:85k have them;
+    --device FAMILY:PART brings it within a part".
+
+    Only devices of families whose LUTs can replace block RAMs are named. For devices of all other
+    families, the block RAMs of a design are not counted (:func:`celosia.fpga.part.needs`).
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

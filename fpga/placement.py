@@ -167,15 +167,19 @@ def pack(board: Board, placement: Placement) -> Path:
 
 
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
-    """Return the frequency that place-and-route reached for the machine's clock (MHz).
+    """Return the clock frequency that place-and-route reached for a machine (MHz).
 
-    ``clocks`` maps a clock's name to a dictionary with the target frequency ``constraint`` and the
-    reached frequency ``achieved`` (MHz). ``mhz`` is the frequency of the machine's clock. Targets
-    are rounded, so the machine's clock is found as the clock whose target is nearest to ``mhz``.
+    ``mhz`` is the frequency that the machine needs. ``clocks`` maps the name of each clock to its
+    target frequency ``constraint`` and its reached frequency ``achieved`` (MHz). Several clocks can
+    belong to the machine. The result is the lowest reached frequency of the machine's clocks. The
+    result is infinity if ``clocks`` is empty.
 
-    Other clocks can have the same frequency, with targets that are rounded differently. A clock
-    therefore also counts if its target is at most 0.1 % farther from ``mhz``. The result is the
-    lowest reached frequency of all counted clocks, or infinity if ``clocks`` is empty.
+    The machine's clocks are the clocks whose targets are nearest to ``mhz``. Targets are rounded,
+    so equal targets can differ slightly. The error of a clock is the absolute difference of its
+    target and ``mhz``. A clock belongs to the machine if its error exceeds the smallest error by at
+    most ``0.001 * mhz``. For example, ``mhz`` is 50, and the targets are 50.01, 50.03 and 100. The
+    smallest error is 0.01 MHz, so errors up to 0.06 MHz are accepted: the clocks with the targets
+    50.01 and 50.03 belong to the machine.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

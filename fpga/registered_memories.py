@@ -85,18 +85,22 @@ class _Text:
 
 
 def with_output_registers(verilog: str, family: str) -> str:
-    """Return a design's Verilog in which block RAMs contain the registers at memory outputs.
+    """Return a design's Verilog in which registers at memory outputs are inside the block RAMs.
 
-    For families other than ``ecp5``, Verilog is returned unchanged. A memory is changed if its
-    outputs drive only registers with the memory's clock, a common enable, and a common reset to 0.
-    The registers' initial value must be 0 or undefined. Moreover, block RAMs with output registers
-    must be able to form the whole memory (:mod:`celosia.fpga.output_registers`).
+    The function changes designs for the family ``ecp5``, whose block RAMs (DP16KD) have output
+    registers. For other families, it returns the design without a change. A memory absorbs its
+    output registers under these conditions:
 
-    A changed memory becomes a module of block RAM cells (DP16KD). Modules between a memory and its
-    registers are merged into the module that contains them all. Gates after the output registers
-    apply the reset. The design's outputs are the same in every cycle.
+    - The outputs of the memory drive only registers.
+    - The registers have the memory's clock, one common enable, and one common reset to 0.
+    - The initial value of each register is 0 or undefined.
+    - The memory can be made of block RAMs only, all with output registers
+      (:mod:`celosia.fpga.output_registers`).
 
-    Raises :class:`InputError` if a design has memories and Yosys is not installed.
+    The outputs of the design are the same in every cycle. Modules between a memory and its
+    registers are merged, so the design can have fewer modules.
+
+    Raises :class:`InputError` if an ECP5 design has memories and Yosys is not installed.
     """
     texts = {match[2]: _Text(match[1], match[3], match[4]) for match in _MODULE.finditer(verilog)}
     memories = {

@@ -48,15 +48,13 @@ class Wires(Protocol):
 class SpiPort:
     """An SPI link with the methods of a serial port (:class:`celosia.fpga.serial_port.Port`).
 
-    ``wires`` sends and receives the bytes: the board returns one byte for each byte sent. The board
-    answers only after a whole request, so the bytes that arrive while a request is sent are
-    dropped. To read a byte, the port sends a zero byte. Between requests the board ignores zero
-    bytes, because no request begins with one.
+    ``wires`` is the SPI controller: the board returns one byte for each byte sent. To read a byte,
+    the port sends a zero byte. Between requests the board ignores zero bytes, because no request
+    begins with a zero byte. Bytes that arrive while a request is sent are dropped, because the
+    board answers only after a whole request.
 
-    The board drops an incomplete request, and reports an error, after a certain time without any
-    byte. A zero byte would restart this time. While the board has no answer, the port therefore
-    waits before each zero byte. The waits become longer, up to a limit that exceeds the board's
-    time.
+    While the board has no answer, the port pauses before each read. The pauses become longer, up to
+    ``LAST_PAUSE`` seconds.
     """
 
     timeout: float | None = None
@@ -72,6 +70,8 @@ class SpiPort:
         """
         time.sleep(self._pause)
         data = self._wires.exchange(bytes(size))
+        # A zero byte prevents the board's timeout of an incomplete request, which ends in an error
+        # answer. LAST_PAUSE is longer than the timeout, so the board can answer during a pause.
         idle = size == 1 and data[0] == FILL
         self._pause = min(2 * self._pause + FIRST_PAUSE, LAST_PAUSE) if idle else 0.0
         return data
