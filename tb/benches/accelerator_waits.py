@@ -109,19 +109,20 @@ class LongTrials(Trials):
             await self.over(Cause.DEADLOCK)
 
     async def silence(self) -> None:
-        """Stop one channel of external memory; the watchdog must report the error SILENCE.
+        """Stop one channel of external memory; the watchdog must report SILENCE in time.
 
-        The first call stops the first channel in ``CHANNELS``, and each later call stops the next
-        channel. The channel stops when the run of a random short program begins. In about half of
-        the calls, the host requests a new run while the channel is stopped. The watchdog must then
-        report SILENCE again.
+        Each call stops the next channel in ``CHANNELS``. The channel stops when the run of a random
+        short program begins. The error SILENCE must be in STATUS within these limits, counted in
+        cycles from the start of the run:
 
-        ``watchdog`` is a field of the configuration (cycles). The watchdog reports a request that
-        is not answered for ``watchdog`` to ``2 * watchdog`` cycles. The program may make its first
-        request to the channel near its end. It reaches its end in about ``shortest`` cycles, the
-        time of the fastest short run so far. Therefore STATUS must report the error at least
-        ``watchdog`` and at most ``2 * watchdog + shortest + SLACK`` cycles after the start of the
-        run. ``SLACK`` is a margin for a longer program and a late report.
+        - At least ``watchdog``, a field of the configuration.
+        - At most ``shortest + 2 * watchdog + SLACK``. The program makes its first request to the
+          channel within about ``shortest`` cycles, the duration of the fastest short run so far.
+          The watchdog must report the missing answer at most ``2 * watchdog`` cycles later.
+          ``SLACK`` is a margin.
+
+        In about half of the calls, the host then requests a second run while the channel is still
+        stopped. The watchdog must report SILENCE again.
         """
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1

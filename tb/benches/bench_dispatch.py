@@ -363,18 +363,17 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
     """A push to a full token counter is no overflow if a token is consumed in the same cycle.
 
-    A dependency token lets a command of one engine start after a command of another engine. The
-    unit counts the unused tokens from the load engine to the matrix engine; at ``MAX_TOKENS``
-    tokens the counter is full. In each trial, the counter is full, the load engine pushes one more
-    token, and a matrix command consumes one:
+    A dependency token lets a command of one engine start after a command of another engine. A
+    counter of the unit counts the unused tokens from the load engine to the matrix engine. The
+    counter is full at ``MAX_TOKENS`` tokens.
 
-    - If the push comes before the cycle of the consumption, the unit must report an overflow, and
-      must not send the command.
-    - If the push comes in this cycle or later, the unit must send the command, and must not report
-      an overflow.
+    In each trial, the counter is full. A matrix command consumes one token in cycle c, and the load
+    engine pushes one token in cycle p. The trials differ in p:
 
-    There is one exception, with the option ``registered`` (extra pipeline registers). After a push
-    exactly one cycle before the consumption, the unit reports an overflow, and sends the command.
+    - p < c - 1: the unit must report an overflow, and must not send the command.
+    - p = c - 1: the unit must report an overflow. It must send the command only if the
+      configuration has the option ``registered`` (extra pipeline registers).
+    - p >= c: the unit must send the command, and must not report an overflow.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

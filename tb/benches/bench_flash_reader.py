@@ -128,11 +128,12 @@ async def bytes_come(dut: Any) -> None:
 
 @cocotb.test(timeout_time=_LIMIT * ADDR_WIDTH * PERIOD_NS, timeout_unit="ns")
 async def long_reads_do_not_end_early(dut: Any) -> None:
-    """A read of 2^n + 1 bytes does not end after one byte, as it would if bit n were ignored.
+    """A long read from the flash chip returns at least its first six bytes.
 
-    The request contains the number of bytes minus 1. This is checked for each n from 6 to the
-    number of the highest bit of a request's length. The first six bytes of each read are compared
-    with the content of the flash chip.
+    The field ``last`` of a read request is the number of bytes minus 1. The test requests reads of
+    2^n + 1 bytes, so that ``last`` is 2^n and has a single 1, in bit n. A unit that ignored bit n
+    would read ``last`` as 0 and return only one byte. The test tries n = 6 to ``ADDR_WIDTH - 1``,
+    the highest bit of ``last``. The six bytes are compared with the content of the flash chip.
     """
     random = rng()
     contents = random.bytes(300)

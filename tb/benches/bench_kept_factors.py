@@ -81,16 +81,18 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
-    """The output bit ``softmaxes`` is 1 until the unit has all row factors of a SOFTMAX.
+    """The output ``softmaxes`` is 1 while the unit under test waits for row factors of a SOFTMAX.
 
-    A SOFTMAX has one row factor (the number by which a later command scales the row) for each row.
-    The test runs SOFTMAX commands of 1, 2, 4, 8 and more rows, up to the largest power of two that
-    fits the operand ``m`` (number of rows).
+    A row factor is a number by which a later command scales a row. A SOFTMAX of m rows has m row
+    factors, which the bench sends to the unit. The test runs SOFTMAX commands with m = 1, 2, 4, 8
+    and so on, up to the largest power of two that fits the operand ``m``.
 
-    To keep the test short, the bench sends at most ``2 * row_factors`` factors of a command. Here
-    ``row_factors`` is the number of row factors that the machine stores. After the last sent
-    factor, ``softmaxes`` must be 0 if the bench has sent all factors of the command. Otherwise it
-    must still be 1.
+    ``row_factors`` is the number of row factors that the machine stores.
+
+    - If m is at most ``2 * row_factors``, the bench sends all m factors. ``softmaxes`` must be 1
+      until the bench has sent the last factor, and 0 afterwards.
+    - If m is larger, the bench sends only ``2 * row_factors`` factors, to keep the test short.
+      Factors are then missing, so ``softmaxes`` must still be 1.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

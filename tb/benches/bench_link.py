@@ -235,11 +235,12 @@ class Session:
         self.statuses: set[int] = set()
 
     async def ask(self, frame: bytes, status: int, broken: int | None = None) -> None:
-        """Send a request while STATUS is ``status``, and compare the link with the golden model.
+        """Send the request ``frame`` to the link, and compare the link with the golden model.
 
-        The answer, the register writes and the content of memory must equal those of the golden
-        model. If ``broken`` is not None, the byte of the request at this index has a wrong stop
-        bit.
+        First, the method sets the register STATUS to ``status``, for the link and for the golden
+        model. The link's answer, its register writes and the content of memory must equal those of
+        the golden model. If ``broken`` is a number, the byte ``frame[broken]`` is sent with a wrong
+        stop bit.
         """
         line, golden, timeout = self._line, self._golden, self._settings["timeout"]
         line.registers.values[STATUS] = self._expected.values[STATUS] = status

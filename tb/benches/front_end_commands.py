@@ -71,21 +71,26 @@ class Drawn:
         self.powers = cycle((power, side) for power in POWERS for side in range(2))
 
     def draw(self) -> Work:
-        """Return a random test case: a MAP, a NORM, SOFTMAX commands, or a command of other kinds.
+        """Return a random test case for the vector engine's front ends.
 
-        :meth:`others` returns the commands of other kinds. NORM and SOFTMAX are returned only if
-        the configuration has their units.
+        A front end is a circuit that executes the first part of a command. The test case has one of
+        these contents, chosen with equal probability:
+
+        - a MAP command;
+        - one or several SOFTMAX commands, if the configuration has the SOFTMAX unit;
+        - a NORM command, if the configuration has the NORM unit;
+        - a command that no front end executes (:meth:`others`).
         """
         kinds = [self.map, *[self.softmax] * bool(self.config.softmax)]
         kinds += [self.norm] * bool(self.config.vector.norm) + [self.others]
         return kinds[self.random.integers(len(kinds))]()
 
     def others(self) -> Work:
-        """Return a random vector engine command that is not a MAP, SOFTMAX or NORM.
+        """Return a test case with a random vector engine command that no front end executes.
 
-        A front end is a circuit that executes the first part of a MAP, SOFTMAX or NORM command.
-        During any other command, all front ends must accept no input and output nothing. So the
-        returned test case has neither input nor expected output.
+        The front ends of the vector engine execute only MAP, SOFTMAX and NORM commands. While the
+        engine executes any other command, the front ends must accept no input and output nothing.
+        The test case therefore has no input and no expected output.
         """
         fronts = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - fronts)

@@ -39,8 +39,9 @@ def interface(config: Config) -> dict[str, int]:
     """Return the C++ macros for the simulation harness, a dictionary from name to value.
 
     Most macros are widths and bit positions (in bits) of fields in the memory and trace ports of
-    the accelerator. ``ENGINES`` is the number of engines. ``CAUSES`` is the number of entries in
-    ``ARRAY_CAUSES``, the activities of the array.
+    the accelerator. ``ENGINES`` is the number of engines. ``CAUSES`` is the number of cycle
+    counters of the array: one counts cycles that compute products, and each other one counts idle
+    cycles with a certain cause.
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape

@@ -54,17 +54,21 @@ class Operation:
 
 
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
-    """Return the costs of a recorded run's operations, in the order of their first cycles.
+    """Return the cost of each operation in a recorded run: cycles, products and memory traffic.
 
-    Each cycle is counted for one operation (:class:`Operation`):
+    An operation computes one tensor of the model, or one layer's attention, usually by many
+    commands. ``places`` has one :class:`Place` for each recorded command: the tensor that the
+    command helps to compute.
 
-    - If the matrix engine executes a command, the operation of this command is counted.
-    - If only the vector engine executes a command, the operation of this command is counted.
-    - If both engines are idle, the operation of their next command is counted. After the last
-      command, its operation is counted.
+    Each cycle of the run counts for exactly one operation:
 
-    ``places`` has one :class:`Place` for each recorded command: the tensor that the command helps
-    to compute.
+    - If the matrix engine is busy: the operation of the matrix engine's command.
+    - If only the vector engine is busy: the operation of the vector engine's command.
+    - If the matrix engine and the vector engine are idle: the operation of the command that starts
+      next on one of these engines.
+    - After the last command of these engines: the operation of the last command.
+
+    The operations are sorted by their first cycles. Operations without cycles come last.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

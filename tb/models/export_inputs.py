@@ -32,24 +32,30 @@ class ExportInputs:
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return a model's calibration inputs, inputs to export, and the names of its output columns.
+    """Return the inputs to export with a model, calibration inputs, and names of output columns.
 
-    ``files`` has the paths of files with inputs or calibration inputs, or a number of random
-    inputs. The first of these rules that applies determines the inputs:
+    ``files`` can have inputs of the model, calibration inputs, and a number of random inputs. In
+    each list, the first case that applies is used.
 
-    - ``files`` has inputs or a number of random inputs: these inputs are exported. The calibration
-      inputs are those in ``files``. If ``files`` has none, they are Celosia's example sentences if
-      the inputs are texts, and otherwise all given inputs.
-    - ``files`` has only calibration inputs: these are also exported.
-    - The model is one of Celosia's models of digits: test images are exported, and training images
-      are the calibration inputs. If the model has no labels, the class numbers are the column
-      names.
-    - The model reads text: Celosia's example sentences are exported, and are the calibration
-      inputs.
+    Inputs to export; only the first ``count``, or ``COUNT`` if ``count`` is None, are exported:
 
-    Only the first ``count`` inputs are exported, or at most ``COUNT`` inputs if ``count`` is None.
-    The column names are the model's labels, except as stated above; they are empty if the model has
-    none.
+    - ``files`` has inputs, or a number of random inputs: these inputs.
+    - ``files`` has calibration inputs: the calibration inputs.
+    - The model is one of Celosia's models that classify images of digits: Celosia's test images.
+    - The model reads text: Celosia's example sentences.
+
+    Calibration inputs:
+
+    - ``files`` has calibration inputs: these inputs.
+    - The exported inputs are Celosia's test images: Celosia's training images.
+    - The exported inputs are texts: Celosia's example sentences.
+    - Otherwise: all inputs in ``files``, not only the first ``count``.
+
+    Names of the output columns:
+
+    - The model has labels: the labels.
+    - The exported inputs are Celosia's test images: the class numbers.
+    - Otherwise: no names.
 
     Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
     the model.

@@ -75,7 +75,11 @@ class Steps:
 
     @property
     def value_width(self) -> int:
-        """Width of a step's value (bits)."""
+        """Width of the data in each testbench step (bits): of a memory word, but at least 32.
+
+        A testbench step writes a memory word or a register, runs the program, or compares a memory
+        word or a register with the expected data. A register has 32 bits.
+        """
         return max(self.config.memory.width, 32)
 
     def say(self, text: str) -> None:

@@ -65,22 +65,32 @@ NO_FILES = Files()
 def read_inputs(
     model: str, source: Source, files: Files, count: int | None
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
-    """Return a triple: inputs of a run, calibration inputs, and the labels of the run's inputs.
+    """Return a triple: the inputs of a run, the calibration inputs, and the labels of the inputs.
 
     Inputs are arrays in the form that the model accepts. ``files`` has the paths of the files to
-    read. ``count`` is the number of the run's inputs, None for all. The labels are None if they are
-    unknown.
+    read. In each list, the first case that applies is used.
 
-    - If ``files`` has no path of inputs and requests no random inputs, the run's inputs are test
-      images of handwritten digits. The calibration inputs are training images.
-    - If the inputs are texts, the calibration inputs are those of ``files.calibration`` or, by
-      default, sentences of the package.
-    - For all other inputs, the calibration inputs are those of ``files.calibration`` or, by
-      default, all inputs before the selection by ``count``.
+    Inputs of the run; only the first ``count``, or all if ``count`` is None:
 
-    Raises :class:`InputError` if a file or the count cannot be used, or if the numbers of labels
-    and inputs differ. It is also raised in the first case if the model does not accept images of
-    digits.
+    - ``files`` has inputs: these inputs.
+    - ``files.random`` is not 0: this number of random inputs.
+    - Otherwise: Celosia's test images of handwritten digits.
+
+    Calibration inputs:
+
+    - The inputs of the run are Celosia's images of digits: training images of digits.
+    - ``files.calibration`` is given: the inputs in this file.
+    - The inputs of the run are texts: Celosia's example sentences.
+    - Otherwise: all inputs, not only the first ``count``.
+
+    The labels are right classes. The labels belong to all inputs, not only to the first ``count``.
+    If the labels are unknown, None is returned for them.
+
+    Raises :class:`InputError` in these cases:
+
+    - A file or the count cannot be used.
+    - The numbers of labels and inputs differ.
+    - ``files`` has no inputs, and the model does not accept Celosia's images of digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)

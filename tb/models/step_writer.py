@@ -88,12 +88,12 @@ class StepWriter:
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return ``count`` bytes of external memory from the byte address ``addr`` on.
+        """Return ``count`` bytes of the golden machine's external memory from ``addr`` on.
 
-        ``addr`` is the address of a memory word, and the bytes are those of the golden machine. For
-        each memory word with some of these bytes, one step is appended to ``steps``, the
-        testbench's list of actions. In this step the testbench compares the word in its external
-        memory with the golden machine's word.
+        ``addr`` is a byte address. It must be a multiple of the number of bytes in a memory word.
+        For each memory word that contains some of the ``count`` bytes, one step is appended to
+        ``steps``, the testbench's list of actions. In this step the testbench compares the word in
+        its external memory with the golden machine's word.
         """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))

@@ -28,20 +28,24 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Process one token of each text; return a list with the next token of each text.
+        """Process one token of each text, and return a list with one result for each text.
 
-        ``tokens`` has one token for each text, or None for a text that does not get a token. For
-        such a text, the program processes the text's last token again, the text does not change,
-        and the returned token is None.
+        ``tokens`` has one element for each text:
 
-        For each other text, this method calls the function ``choose`` with the text's index. The
-        result of the call, a token or None, becomes the text's element of the returned list. During
-        the call, two methods of the session refer to this text. :meth:`logits` returns the logits
-        of the text's next token. :meth:`TextSession.choose` returns the most likely next token.
+        - If the element is a token: the model processes the token as the text's next token. The
+          method then calls ``choose`` with the text's index, counted from 0. The text's result is
+          the return value of ``choose``: the token that follows, or None.
+        - If the element is None: the text does not change, ``choose`` is not called for the text,
+          and the text's result is None.
 
-        The cycles and counters of each call of :meth:`advance` are appended to the session's list
+        The caller provides ``choose``. Within ``choose``, the caller can call :meth:`logits` for
+        the logits of this text's next token, or :meth:`TextSession.choose` for the most likely next
+        token.
+
+        Each call of :meth:`advance` appends its cycles and counters to the session's list
         ``turns``.
         """
+        # A text without a new token gets its last token again, at the same position.
         positions = [
             length if token is not None else max(length - 1, 0)
             for length, token in zip(self.lengths, tokens, strict=True)

@@ -79,7 +79,13 @@ def trace_compiled(
     simulator: str,
     timing: MemoryTiming,
 ) -> Traced:
-    """Run a compiled model on the input ``values``, and return the recorded inference."""
+    """Run one inference of a compiled model on a simulated machine, and return its :class:`Traced`.
+
+    A :class:`Traced` has the commands of the inference, the tensor that each command helps to
+    compute, and measurements such as the cycles of each operation. ``values`` is the input of the
+    inference, ``simulator`` is the name of the simulator, and ``timing`` is the timing of external
+    memory.
+    """
     config = compiled.config
     window = max(LEAST_WINDOW, compiled.macs(rows=len(values)) // config.elements // WINDOWS)
     inferences = run_inferences(compiled, simulator, [values], timing, window=window)

@@ -14,17 +14,21 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return the elements of a tensor that are used in an inference with ``length`` tokens.
+    """Return a tensor without the elements that its inference does not use.
 
-    ``name`` is the name of ``tensor``. Scores and probabilities are [heads, rows, sequence], all
-    others [rows, columns].
+    Unused elements belong to padding tokens, or to pairs of tokens outside of the attention window.
+    ``name`` is the name of ``tensor``, and ``length`` is the number of tokens without padding.
 
-    - If attention has a window, scores and probabilities outside of the window are replaced by 0.
-    - If attention has no window, the rows and columns of padding tokens are removed from scores and
-      probabilities.
-    - From all other tensors, the rows of padding tokens are removed.
+    - Scores and probabilities, [heads, rows, sequence], of a model with an attention window:
+      elements outside of the window are replaced by 0. Elements of padding tokens inside the window
+      remain.
+    - Scores and probabilities of a model without an attention window: only the first ``length``
+      rows and columns of each head are returned.
+    - Any other tensor with one row for each token: only the first ``length`` rows are returned.
+    - A tensor without a row for each token: the whole tensor is returned.
 
-    Only a model with a variable number of tokens has padding tokens.
+    If the model has a fixed number of tokens, there are no padding tokens. No rows or columns are
+    then removed.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:

@@ -34,17 +34,19 @@ def bench_attention(
     - ``cycles``: the number of cycles that are counted for attention (see below).
     - ``ideal_cycles``: the number of attention's multiplications divided by the number of array
       elements.
+    - ``utilization``: ``ideal_cycles`` divided by ``cycles``.
     - ``whole``: a dictionary with the measurements of the whole model: ``cycles``,
       ``predicted_cycles``, and ``where`` (see :attr:`celosia.sim.report.Report.where`).
 
-    Each cycle is counted for one command:
+    Whether a cycle is counted for attention depends on one command:
 
-    - the command that the matrix engine executes;
-    - if the matrix engine is idle, the command that the vector engine executes;
-    - if both engines are idle, their next command.
+    - If the matrix engine is busy: the command of the matrix engine.
+    - If only the vector engine is busy: the command of the vector engine.
+    - If the matrix engine and the vector engine are idle: the command that starts next on one of
+      these engines.
 
-    The cycle is counted for attention if the command helps to compute scores, probabilities or
-    context (the sums of values weighted by probabilities).
+    The cycle is counted if this command helps to compute scores, probabilities or context (the sums
+    of values weighted by probabilities).
 
     Raises :class:`InputError` if the model does not fit the configuration.
     """

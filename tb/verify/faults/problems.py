@@ -154,11 +154,14 @@ class TextProblem(Problem):
 
 
 def open_problem(model: str, config: Config) -> Problem:
-    """Return a :class:`Problem` that runs inferences of the model ``model``.
+    """Return inferences of a model, for experiments that inject faults into the machine.
 
-    ``model`` is the name or the path of a language model, or of a model that classifies digits. The
-    inferences run on a machine with the configuration ``config``. Raises :class:`InputError` if the
-    model is unknown, or does not fit the configuration.
+    ``model`` is the name or the path of a language model, or of a model that classifies digits.
+    ``config`` is the configuration of the simulated machine that runs the inferences. The returned
+    :class:`Problem` can run an inference without a fault, and stores its result. An experiment
+    compares this result with the result of the same inference with a fault.
+
+    Raises :class:`InputError` if the model is unknown, or does not fit the configuration.
     """
     if is_text(model):
         return TextProblem(model, config)

@@ -80,15 +80,19 @@ def properties(
     probes: Mapping[str, Mapping[str, str]] | None = None,
     **numbers: int,
 ) -> tuple[Property, ...]:
-    """Return a tuple with one :class:`Property` for each name in ``harnesses``.
+    """Return a :class:`Property` (a property of a circuit to prove) for each name in ``harnesses``.
 
-    Each property belongs to a circuit. ``harnesses`` is a dictionary from the name of the property
-    to its harness: a function that returns the circuit with assumptions and assertions. ``probes``
-    is a dictionary from the name of the property to its probes, which are connections from signals
-    inside the circuit to inputs of the harness. A property that is not in ``probes`` has none.
+    The fields of a :class:`Property` come from three sources:
 
-    The file properties.toml defines all other fields. A name in braces in a statement of the file,
-    such as ``{width}``, is replaced by the keyword argument (a number) with the same name.
+    - ``harness`` is the function in ``harnesses`` with the property's name. The function returns
+      the circuit with assumptions and assertions.
+    - ``probes`` is the dictionary in ``probes`` with the property's name, or an empty dictionary.
+      It connects inputs of the harness to signals inside the circuit.
+    - All other fields, such as ``statement``, come from the property's table in the file
+      properties.toml. The statement is an English sentence.
+
+    A statement may contain names in braces. With the argument ``width=8``, the text ``{width}`` in
+    a statement becomes ``8``.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []

@@ -126,15 +126,20 @@ def wrong_tensors(
 ) -> str:
     """Run a decoder on token sequences; return the names of wrong tensors, separated by commas.
 
-    ``session`` runs the decoder on a machine. Each element of ``texts`` is a list of token numbers.
-    If ``session`` is a :class:`TextsSession`, it processes two such lists at the same time, token
-    by token. Otherwise it processes one list after another: the last ``STEPS`` tokens of a list one
-    by one, the tokens before together, as a prompt. If the decoder is that of an encoder-decoder,
-    the first tokens of a list are also the source. Nested weights are read with ``bits`` bits.
+    ``session`` runs the decoder on a machine. Each element of ``texts`` is one token sequence, a
+    list of token numbers. The decoder processes the token sequences as follows:
+
+    - If ``session`` is a :class:`TextsSession`: two sequences at the same time, token by token.
+    - Otherwise: one sequence after another. The first tokens of a sequence are processed together,
+      as a prompt. The last ``STEPS`` tokens are then processed one by one.
+
+    If the model is an encoder-decoder, the encoder processes the first tokens of a sequence, as
+    many as it accepts. The decoder then processes the whole sequence. ``bits`` is the number of
+    bits that are read of each nested weight.
 
     A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
     the golden machine, only logits and chosen tokens are compared, with the integer reference. The
-    returned string is empty if no tensor is wrong.
+    result is an empty string if no tensor is wrong.
     """
     session.bits = bits
     if isinstance(session, TextsSession):
