@@ -69,9 +69,8 @@ def slot_layout(config: MatrixConfig) -> Any:
     """Return the shape of the field ``slot`` of an activation vector or a line of weights.
 
     The field (of :func:`activation_layout` and :func:`weight_layout`) has the number of a weight
-    slot, which is storage in the array for one tile of weights. If the columns of the array need
-    separate registers for a common value (:func:`is_far`), the field has a copy of the number for
-    each column.
+    slot, which is storage in the array for one tile of weights. If :func:`is_far` is true, the
+    field has a copy of the number for each column of the array.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
@@ -82,13 +81,16 @@ NEAR_COLUMNS = 2
 
 
 def is_far(config: MatrixConfig) -> bool:
-    """Return whether the array's columns need separate registers for values that all of them use.
+    """Return whether values that all columns of the array use are copied to several registers.
 
-    The array then has copies of such a value, for example of a weight slot's number. Each copy is
-    in a register of one or more columns, which can be placed near these columns on the device. The
-    result is true if the array is an adder tree with the option ``registered`` (more pipeline
-    registers), and the columns store weights in block RAM instead of registers. Block RAMs have
-    fixed places on a device, so the columns of such an array are far apart.
+    An example of such a value is the number of a weight slot (storage for one tile of weights).
+    Each copy is placed near its columns on the device. The result is true if all of these
+    conditions are met:
+
+    - The array is an adder tree.
+    - The configuration has the option ``registered`` (more pipeline registers).
+    - The columns store weights in block RAMs, not in registers. Block RAMs have fixed places, so
+      the columns are far apart on the device.
     """
     return (
         config.array.kind == "tree"
@@ -116,8 +118,8 @@ def slots_of(payload: Any) -> list[Value]:
     """Return a list with the weight slot number of an activation vector or a line of weights.
 
     ``payload`` is the vector or the line. A weight slot is storage in the array for one tile of
-    weights. The list has one element. If ``payload`` has a copy of the number for each column
-    (:func:`is_far`), the list has the copies, one per column.
+    weights. The list has one element. If :func:`is_far` is true, the list has one copy of the
+    number for each column instead.
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
@@ -126,17 +128,19 @@ def slots_of(payload: Any) -> list[Value]:
 def part_member(config: MatrixConfig) -> dict[str, Any]:
     """Return the optional fields of an activation vector that control how it is multiplied.
 
-    The result is a dictionary from name to shape, with only the fields that the configuration
-    needs. A weight slot is storage in the array for one tile of weights, with one byte for each row
-    and column.
+    The result is a dictionary from name to shape. It has only the fields that the configuration
+    needs. The vector is multiplied by the bytes in a weight slot. The slot stores one tile, with a
+    byte for each row and column.
 
-    - ``part`` selects a group of bits of each weight. The array multiplies the activations by these
-      bits only.
-    - ``scaled`` is 1 if the receiver of the sums must multiply them by the scales in the weight
-      slot.
-    - ``lower`` is 1 if the slot has attention keys: the upper four bits of all key elements in the
-      first rows, the lower four bits of some elements in the last rows. The array multiplies the
-      products of the first rows by 16, and adds those of the last rows.
+    - ``part`` selects a group of bits of each byte (:func:`part_layout`). The array multiplies the
+      activations by these bits only.
+    - ``scaled`` is 1 if each column's sum must be multiplied by the column's scale, which the slot
+      stores. The receiver of the sums multiplies, not the array.
+    - ``lower`` is 1 if the slot has attention keys. The first ``low_rows`` elements of each key
+      then have eight bits, the others four. Row r has the upper four bits of element r. The last
+      ``low_rows`` rows have the lower four bits of the first ``low_rows`` elements. The array
+      multiplies the sum of the products with upper bits by 16, and adds the products with lower
+      bits.
     - ``block`` is 1 if each byte of the slot has two 4-bit mantissas, and each row of the slot has
       an exponent. The array multiplies an activation by ``2 * mantissa + 1``, and shifts it left by
       the exponent of its row.
@@ -152,14 +156,23 @@ def part_member(config: MatrixConfig) -> dict[str, Any]:
 def weight_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of a line of weights, which is written to one weight slot of the array.
 
-    A weight slot stores one tile. ``data`` has the weights of one line of the tile: a column if
-    ``column`` is 1, a row if ``column`` is 0. ``slot`` is the number of the slot, and ``index`` the
-    number of the line in the tile.
+    A weight slot stores one tile of weights. A line is a row or a column of the tile. Some fields
+    exist only in some configurations:
 
-    If columns need separate registers for a common value (:func:`is_far`), the layout has two more
-    fields. ``strobe`` has one mask per column, with one bit per row: a bit is 1 if the line writes
-    the row. Without a line, all bits are 0. ``far`` has copies of the line, one for each group of
-    ``NEAR_COLUMNS`` columns except the first group, which uses the line itself.
+    - ``data``: the weights of the line.
+    - ``column``: 1 if the line is a column of the tile, 0 if it is a row.
+    - ``slot``: the number of the slot (:func:`slot_layout`).
+    - ``index``: the number of the line in the tile, from 0.
+    - ``scale``: ``slot_scales`` bits of each column's scale. A slot stores a scale in pieces, one
+      for each row.
+    - ``exponent``: the exponent of the row.
+    - ``strobe``: a mask for each column of the array, with one bit per row. A bit is 1 if the line
+      has a weight for this row and column. In a cycle without a line, all bits are 0.
+    - ``far``: copies of ``data`` and ``column``, in registers near distant columns. The first
+      ``NEAR_COLUMNS`` columns use ``data`` and ``column`` themselves. Each further group of
+      ``NEAR_COLUMNS`` columns has one copy.
+
+    ``strobe`` and ``far`` exist only if :func:`is_far` is true.
     """
     rows, cols, far = config.array.rows, config.array.cols, is_far(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}

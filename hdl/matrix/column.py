@@ -28,34 +28,44 @@ _SHARED = ("column_data", "column_live")
 
 
 class ElementColumn(Component):
-    """A column of processing elements, one per row; ``sum_o`` is the sum of all products.
+    """A column of the systolic array: one element per row, and the sum of their products.
 
     An element (:class:`celosia.hdl.matrix.element.ProcessingElement`) stores one weight per weight
-    slot (storage for one tile), and multiplies an activation by one of these weights. The inputs
-    ``NAME_i`` with one entry per row come from the left neighbour, and the outputs ``NAME_o`` with
-    one entry per row lead to the right neighbour. ``a_i`` are the activations, and ``slot_i`` are
-    the slots of the weights that multiply these activations. If the configuration has the option
-    ``operand_gating``, a bit of ``live_i`` is 0 if the row's activation is zero. The product of row
-    r is added one cycle after the product of row r - 1. The partial sum of rows 0 to r has the
-    width that r + 1 products need.
+    slot (storage for one tile). It multiplies an activation by one of these weights. The product of
+    row r is added to the column's sum one cycle after the product of row r - 1. ``sum_o`` is the
+    complete sum.
 
-    A row of weights is written from left to right, one element per column. ``column_data`` is the
-    weight for this column. If a row's bit of ``row_strobe_i`` is 1, the element of this row stores
-    ``column_data`` in slot ``row_slot_i``.
+    Some signals move from column to column, from left to right. Port ``NAME_i`` comes from the left
+    column, and port ``NAME_o`` leads to the right column, one cycle later. Each port has an entry
+    for each row:
 
-    If ``b_transpose`` is true, a column of weights can also be written, from top to bottom.
-    ``row_data`` has the weight for each row. The strobe ``column_strobe_i`` enters row 0, and moves
-    down by one row per cycle, together with the slot number ``column_slot_i``. Each element that
-    this strobe reaches stores the weight for its row in this slot.
+    - ``a``: the activation.
+    - ``slot``: the slot of the weight that multiplies this activation.
+    - ``live`` (with ``operand_gating``): 0 if this activation is zero.
+    - ``part`` (if ``pass_width`` is below 8): selects ``pass_width`` bits of the weight. The
+      element multiplies by these bits only.
+    - ``row_strobe`` and ``row_slot``: the write strobe and slot for a row of weights.
+
+    There are two ways to write weights:
+
+    - A row of weights is written to one row of all columns. ``column_data`` is the weight for this
+      column. If the row's bit of ``row_strobe_i`` is 1, its element stores ``column_data`` in slot
+      ``row_slot_i``.
+    - A column of weights is written to all rows of this column (only with ``b_transpose``).
+      ``row_data`` has the weight for each row. ``column_strobe_i`` and ``column_slot_i`` enter row
+      0, and move down by one row per cycle. When a strobe of 1 reaches a row, its element stores
+      the row's weight in this slot.
+
+    ``column_live`` is 0 if ``column_data`` is zero, and a row's bit of ``row_live`` is 0 if the
+    row's weight in ``row_data`` is zero (with ``operand_gating``).
 
     If two columns share multipliers, the multipliers are in the right column (``side`` is
     ``right``). The left column outputs its weights on ``beside`` and receives its products on
-    ``product``; both ports have one entry per row. If ``pass_width`` is below 8, ``part_i`` selects
-    the group of weight bits to multiply.
+    ``product``, one for each row.
 
     If ``sleep`` is true, the bit ``awake_i`` enters row 0 with the activation of row 0, and moves
-    down by one row per cycle. If the bit is 0, the activation register of the row that it reaches
-    keeps its value, which saves power.
+    down by one row per cycle. In a row that receives a 0, the activation register keeps its value,
+    which saves power.
     """
 
     def __init__(self, config: MatrixConfig, side: str = ""):

@@ -33,18 +33,27 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
 
 
 class DecodeSteps(Component):
-    """Generates the control signals of a :class:`WeightDecoder`, which decodes stored weights.
+    """Generates the control signals of a :class:`WeightDecoder`, one decoder cycle after another.
 
-    ``step`` has the control signals of one cycle of the decoder (:func:`step_layout`). The decoder
-    reads a row of bytes from memory only if ``reads`` is 1. The row has scales if ``scales`` is 1,
-    otherwise weights. The input ``format`` is the number of the weight format, 0 for INT8. The
-    input ``grouped`` is 1 if groups of weights have scales.
+    The decoder reads rows of bytes from memory, and outputs one line of weights per step (decoder
+    cycle). A row of bytes can have several lines: with codes (encoded weights) of four bits, it has
+    two. So some steps need no new row of bytes.
 
-    If the input ``advance`` is 1, the next cycle has the next step, otherwise the same step again.
-    The weight matrix is decoded tile by tile: all tiles in the same columns, from the first rows to
-    the last, then those in the next columns. Two inputs mark the ends, and must be 1 only together
-    with ``advance``. ``tile`` marks the last step of each tile. ``restart`` marks the last step of
-    a tile that is the last in its columns.
+    Three outputs describe the current step:
+
+    - ``step`` has the control signals for the decoder (:func:`step_layout`).
+    - ``reads`` is 1 if the step needs a row of bytes.
+    - ``scales`` is 1 if this row has scales of weights, 0 if it has weights.
+
+    Two inputs describe the weights. ``format`` is the number of the weight format, 0 for INT8.
+    ``grouped`` is 1 if groups of weights have scales. Three inputs control the sequence of steps:
+
+    - ``advance`` is 1 if the next cycle has the next step, 0 if it has the same step again.
+    - ``tile`` must be 1 in the last step of each tile of the weight matrix.
+    - ``restart`` must be 1 in the last step of the bottom tile in each tile column. Tiles come tile
+      column by tile column, each from top to bottom.
+
+    ``tile`` and ``restart`` may be 1 only if ``advance`` is 1.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):
@@ -105,27 +114,34 @@ class DecodeSteps(Component):
 
 
 class WeightDecoder(Component):
-    """Decodes stored weights into lines of 8-bit weights, one line per cycle.
+    """Decodes rows of bytes into lines of 8-bit weights, one line per cycle.
+
+    A row of bytes has a byte for each column of the array, and a line has a weight for each column.
+    Stored weights are INT8, or codes below eight bits in a format by equation (11) of
+    docs/formats.md. With 4-bit codes, a row of bytes has two lines of weights. The first line is
+    decoded when the row is read, and the second in the next cycle, from stored bits.
 
     ``bytes`` is a row of bytes from memory. ``step`` has the control signals of the same cycle
-    (:func:`step_layout`). ``o`` is the decoded line of weights, one cycle later. Weights are stored
-    as INT8, or as codes below 8 bits in a format by equation (11) of docs/formats.md. The decoder's
-    work depends on ``step``:
+    (:func:`step_layout`). ``o`` is the line, one cycle later:
 
-    - ``step.scale`` is 1: ``bytes`` has one scale per column. The decoder stores the scales, and
-      ``o`` has no line.
-    - ``step.format`` is 0: ``bytes`` has INT8 weights, which are copied to ``o``.
-    - Another format, with ``step.fetch`` at 1: ``bytes`` is the next row of codes. The decoder
-      decodes one weight per column, and stores the bits that remain.
-    - Another format, with ``step.fetch`` at 0: the decoder decodes the stored bits, and ignores
-      ``bytes``.
+    - If ``step.scale`` is 1: ``bytes`` has one scale per column. The decoder stores the scales, and
+      outputs no line.
+    - If ``step.format`` is 0: ``bytes`` has INT8 weights. ``o`` has the same bytes.
+    - If ``step.format`` is not 0 and ``step.fetch`` is 1: ``bytes`` has codes. ``o`` has the first
+      weight of each column that is not decoded yet. The decoder stores the bits that are left over.
+    - If ``step.format`` is not 0 and ``step.fetch`` is 0: ``bytes`` is ignored. ``o`` has the next
+      weight of each column, from stored bits.
 
-    If ``step.grouped`` is 1, decoded weights are multiplied by the scale of their column, modulo
-    2**8: equation (12). INT8 weights are not multiplied. Instead, the output ``scales`` has the
-    scale of each column of an INT8 line; this output exists only in machines that store scales with
-    the weights in the array.
+    If ``step.grouped`` is 1, the stored scales apply to the weights:
 
-    Only the first ``cols`` bytes of a row are decoded; further bytes are always copied.
+    - Codes: each decoded weight is multiplied by the scale of its column, modulo 2**8 (equation
+      (12)).
+    - INT8: weights are not multiplied. The output ``scales`` has the scale of each column, in the
+      same cycle as ``o``. This output exists only in machines that store scales with the weights in
+      the array.
+
+    An INT8 line can have more than ``cols`` elements, if it is a column of a transposed matrix.
+    Bytes from index ``cols`` on are copied to ``o``, one cycle later.
     """
 
     def __init__(self, config: MatrixConfig):

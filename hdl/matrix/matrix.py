@@ -24,45 +24,52 @@ from celosia.hdl.stream.slice import RegisterSlice
 class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
-    A MATMUL multiplies A (m rows, read on port ``a``) by the weights B (read on port ``b``), one
-    tile of B after another. A tile has L lines: rows of B, or columns if B is transposed. The
-    multiplication of a tile takes m cycles, one for each row of A. If ``pass_width`` splits weights
-    into groups of bits, each row takes one cycle for each group. Meanwhile the weights of the next
-    tile are loaded, in L cycles, even if the next tile belongs to the next command. So each tile
-    takes ``max(m, L)`` cycles. Weights that an earlier PRELOAD loaded need no time. Port ``b`` must
-    deliver the lines of a tile without a pause.
+    A MATMUL multiplies A by the weights B, and adds the products to the accumulators. A has m rows
+    of activations, read on port ``a``. B is read on port ``b``, tile by tile. A tile has L lines,
+    which are rows of B, or columns if B is transposed. Its load takes L cycles, and its
+    multiplication by A takes m cycles. The next tile is loaded meanwhile, so each tile takes
+    ``max(m, L)`` cycles. Port ``b`` must deliver the lines of a tile without a pause. If
+    ``pass_width`` splits weights into groups of bits, each row of A takes one cycle for each group.
 
-    A PRELOAD loads tiles into weight slots (storage in the array for one tile each), one line per
-    cycle. Two lines can be packed into one line of a slot, which takes two cycles for each pair, or
-    three if the pair shares an exponent. Products that use other slots continue meanwhile; each
-    loaded tile delays them by one cycle. The load of a tile waits until no product uses its slot.
-    With the flag ``append``, a PRELOAD can leave the first r lines of a slot unchanged; in a
-    systolic array the load then waits r cycles more.
+    A PRELOAD only loads tiles, into weight slots (storage in the array for one tile each):
 
-    A product of T tiles takes
-    ``(T - 1) * max(m, L) + m + array.latency + sram_latency + acc_settle + 1`` cycles. They are
-    counted from the first request to the last accumulated sum. ``array.latency`` is the latency
-    from activations to their sums, ``sram_latency`` that of a scratchpad read, and ``acc_settle``
-    that of an addition to an accumulator. In three cases the number differs:
+    - A line takes one cycle. Two lines can be packed into one line of a slot. The pair takes two
+      cycles, or three if it shares an exponent.
+    - The load of a tile waits until no product uses the tile's slot. Products that use other slots
+      continue; each loaded tile delays them by one cycle.
+    - With the flag ``append``, a PRELOAD can leave the first r lines of a slot unchanged. In a
+      systolic array, the load then waits r cycles more.
 
-    - An adder tree takes L - 1 cycles more.
-    - With the option ``registered`` (more pipeline registers), a product takes one cycle more.
-    - If a PRELOAD loaded the weights, L counts as 1, and the product takes one cycle less.
+    The cycles of a MATMUL with T tiles, from the first request to the last accumulated sum, are the
+    sum of these terms. If a PRELOAD has loaded the tiles, L counts as 1:
+
+    - ``(T - 1) * max(m, L) + m``
+    - ``L - 1`` in an adder tree
+    - ``array.latency``, from activations to their sums
+    - ``sram_latency``, of a scratchpad read
+    - ``acc_settle``, of an addition to an accumulator
+    - 1 if no PRELOAD has loaded the tiles
+    - 1 with the option ``registered`` (more pipeline registers)
 
     The first request follows the acceptance of the command by one cycle, or by two cycles with the
-    option ``registered``. ``working`` is 1 from the first request to the last accumulated sum.
+    option ``registered``.
 
-    A drain is a read of the accumulators by another engine. It must start after the sums are
-    complete: either the program makes it wait for the dependency token of the product, or it starts
-    at least ``dispatch_cycles`` cycles after ``status.done``.
+    ``status.done`` is 1 for one cycle at the end of each command. Another engine that reads the
+    sums must start at least ``dispatch_cycles`` cycles after this cycle. A command that waits for
+    the dependency token of the MATMUL never starts earlier.
 
-    ``status.stall`` is 1 while a scratchpad request waits. ``refused`` is 1 if products wait
-    because the scratchpad does not accept a request for a row of A or for a line of B. ``sends`` is
-    1 in each cycle in which the scratchpad accepts the request for a row of A. ``macs`` is the
-    number of products with this row, ``sram_latency + 2`` cycles after ``sends``: used array rows
-    times used array columns. ``gated`` is the number of zero activations in these array rows, one
-    cycle after ``macs``. ``filling`` is 1 while the accepted commands have tiles to load or rows to
-    request.
+    Further outputs report activity:
+
+    - ``status.stall``: 1 while a scratchpad request waits.
+    - ``refused``: 1 if products wait because the scratchpad does not accept a request for a row of
+      A or a line of B.
+    - ``filling``: 1 while the accepted commands have tiles to load or rows to request.
+    - ``working``: 1 from the first request to the last accumulated sum.
+    - ``sends``: 1 in each cycle in which the scratchpad accepts the request for a row of A.
+    - ``macs``: the number of products with this row, ``sram_latency + 2`` cycles after ``sends``.
+      It is the number of used array rows times the number of used array columns.
+    - ``gated``: the number of zero activations in the used array rows, ``sram_latency + 3`` cycles
+      after ``sends``.
     """
 
     def __init__(self, config: MatrixConfig):

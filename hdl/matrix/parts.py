@@ -48,12 +48,16 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return the sum ``total`` shifted left by the position of the weight bits in its products.
+    """Return ``total``, a sum of products, shifted left by ``width * part.place`` bits.
 
-    ``total`` is a sum of products, in which each weight is replaced by a group of ``width`` of its
-    bits. ``part.place`` is the number of the group (:func:`part_layout`), so the shift is
-    ``width * part.place`` bits. If ``part.alone`` is 1, the products have whole 4-bit weights, and
-    the shift is 0.
+    The array divides each 8-bit weight into groups of ``width`` bits, and multiplies by one group
+    at a time. ``total`` is the sum of the products with group ``part.place`` (:func:`part_layout`);
+    group 0 has the lowest bits. For example, with ``width`` 2, group 3 has bits 6 and 7 of each
+    weight, so the shift is 6 bits. The shifted sums of all groups add up to the sum for whole
+    weights.
+
+    If ``part.alone`` is 1, the weights have only four bits and are not divided. The result is then
+    ``total`` without a shift.
     """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place

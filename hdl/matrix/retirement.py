@@ -16,31 +16,31 @@ IN_FLIGHT_WIDTH = 9
 class Retirement(Component):
     """Delays accumulator addresses until the array outputs their sums; reports finished commands.
 
-    ``i_addr`` is the accumulator address for the sums of a vector of activations that enters the
-    array. ``acc_addr`` is the same address ``latency`` cycles later, when the array outputs the
-    sums.
+    ``i_addr`` is the accumulator address for the sums of the vector of activations that enters the
+    array. ``acc_addr`` is this address ``latency`` cycles later, when the array outputs the sums.
 
-    ``last`` must be 1 with the last vector of a command, and ``push`` must then be the mask of the
-    engines that receive a dependency token. ``status.done`` reports the end of the command, so
-    early that no time is lost: ``latency + settle - dispatch`` cycles after ``last``. The three
-    arguments are numbers of cycles:
+    ``last`` must be 1 in the cycle of a command's last vector. In this cycle, ``push`` must be the
+    mask of the engines that receive a dependency token. The end of a command has three times,
+    counted in cycles after ``last``:
 
-    - ``latency``: from a vector of activations to its sums at the array's output.
-    - ``settle``: from these sums to the first read of the accumulators that includes them.
-    - ``dispatch``: from ``status.done`` to the first read by a command of another engine that waits
-      for the token.
+    - ``latency``: the array outputs the last sums.
+    - ``latency + settle``: the first read of the accumulators that includes these sums.
+    - ``latency + settle - dispatch``: ``status.done`` is 1, and the tokens are sent. A command that
+      waits for a token first reads ``dispatch`` cycles later, so it reads complete sums.
 
-    Further inputs report the state of the matrix engine:
+    The other inputs report the state of the matrix engine:
 
-    - ``offered`` is 1 while a command waits in the queue before the engine.
-    - ``taken`` is 1 in the cycle in which the engine accepts a command.
-    - ``waiting`` is 1 while the scratchpad delays a request; it drives ``status.stall``.
-    - ``named`` is 1 while the engine has a tile of weights to load, or a tile whose product is not
-      queued yet.
+    - ``offered``: 1 while a command waits in the command queue.
+    - ``taken``: 1 in the cycle in which the engine accepts a command.
+    - ``waiting``: 1 while the scratchpad delays a request. It drives ``status.stall``.
+    - ``named``: 1 while the unit that loads weights
+      (:class:`celosia.hdl.matrix.weights.WeightFetcher`) has a tile.
 
-    Two outputs report activity. ``status.busy`` is 1 while a command waits in the queue or is in
-    progress. ``working`` is 1 from the first tile of an accepted command until the last sum of all
-    accepted commands is accumulated. So ``working`` is 0 if commands only wait in the queue.
+    Two outputs report activity:
+
+    - ``status.busy``: 1 while a command waits in the command queue or is in progress.
+    - ``working``: 1 from the first tile of an accepted command until the last sum of all accepted
+      commands is in the accumulators.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

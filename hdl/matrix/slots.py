@@ -15,25 +15,36 @@ REGISTERED_AHEAD = 2
 class SlotGuard(Component):
     """Delays the load of a weight slot (storage for one tile) until its old weights are not needed.
 
-    A load overwrites the weights of a slot. ``free`` is 1 if the load of a tile may begin in this
-    cycle. ``slot`` is the tile's slot, and ``line`` the index of the first line (row or column) to
-    load.
+    A load overwrites the weights of a slot, one line (row or column) per cycle. The current tile is
+    first loaded; then its product is started. These ports belong to the current tile:
 
-    A load must wait while a product with the old weights is in progress. ``hold`` is 1 in the cycle
-    in which a product with the tile in slot ``slot`` is started. ``freed`` is 1 in the cycle in
-    which the oldest product in progress requests its last activations; this may be the cycle of
-    ``hold``. ``late`` is the number of register stages between ``hold`` and the requests of
-    activations. At most ``2 + 2 * late`` products may be in progress.
+    - ``slot``: the number of the tile's slot.
+    - ``line``: the index of the first line to load.
+    - ``free``: 1 if the load may begin in this cycle.
+    - ``hold``: 1 in the cycle in which the tile's product is started.
 
-    In a systolic array (``systolic``), two further conflicts delay a load by some cycles:
+    These ports belong to other tiles too:
 
-    - Activations reach row r of the array r cycles after row 0, so old weights in row r are needed
-      for r more cycles. The same applies to columns if the tile is loaded by columns. The load
-      waits until the last product with the slot was freed more than ``line`` cycles before.
-    - A row of weights enters the array at the left, and a column at the top. If a new tile followed
-      too early, a row and a column could reach the same element in the same cycle. ``written`` is 1
-      in a cycle in which line ``index`` of any slot is requested. The load waits until the last
-      request was more than ``line - index`` cycles before.
+    - ``freed``: 1 in the cycle in which the oldest product in progress requests its last
+      activations. This may be the cycle of ``hold``.
+    - ``written``: 1 in a cycle in which a line of any slot is requested.
+    - ``index``: the index of this line.
+
+    ``free`` is 0 while a product that uses ``slot`` is in progress, from ``hold`` to ``freed``. A
+    systolic array (``systolic``) has two more rules, which use the number of cycles that have
+    passed:
+
+    - Row r of the array receives activations r cycles after row 0, and so needs old weights for r
+      more cycles. The same holds for columns of weights. So ``free`` is 1 only if more than
+      ``line`` cycles have passed since ``slot`` was freed. For example, a slot is freed in cycle
+      10. A load from line 3 on may begin in cycle 14.
+    - A row of weights enters the array at the left, and a column at the top. They must not meet in
+      an element. So ``free`` is 1 only if more than ``line - index`` cycles have passed since
+      ``written``. For example, line 1 is requested in cycle 10. A load from line 5 on may begin in
+      cycle 15.
+
+    At most ``2 + 2 * late`` products may be in progress. ``late`` is the number of register stages
+    between ``hold`` and the requests of activations.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -113,16 +124,18 @@ class SlotGuard(Component):
 
 
 class StagedSlotGuard(SlotGuard):
-    """A :class:`SlotGuard` with its output in a register: it decides one cycle ahead.
+    """A :class:`SlotGuard` whose output ``free`` comes from a register.
 
-    The guard delays the load of a tile into a weight slot (storage for one tile) while products
-    still need the slot's old weights. ``free`` is 1 if the load into ``slot`` may begin in this
-    cycle. ``line`` is the index of the tile's first line (row or column) to load; in a systolic
-    array, old weights in later lines are needed for more cycles.
+    The guard delays the load of a tile into a weight slot (storage for one tile) while a product
+    needs the old weights. ``slot`` is the slot, and ``line`` the index of the first line (row or
+    column) to load. ``free`` is 1 if this load may begin in the same cycle.
 
-    ``free`` is computed one cycle earlier, from the values that ``slot`` and ``line`` will have. If
-    ``moves`` is 1, ``slot`` and ``line`` must have the values of ``next_slot`` and ``next_line`` in
-    the next cycle. If ``moves`` is 0, they must not change.
+    The guard computes ``free`` one cycle ahead. So the user must announce in each cycle the
+    ``slot`` and ``line`` of the next cycle:
+
+    - If ``moves`` is 1: ``slot`` and ``line`` of the next cycle are ``next_slot`` and
+      ``next_line``.
+    - If ``moves`` is 0: ``slot`` and ``line`` of the next cycle are those of this cycle.
     """
 
     def _more_members(self):

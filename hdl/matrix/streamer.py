@@ -43,28 +43,31 @@ def vector_layout(config: MatrixConfig) -> data.StructLayout:
 class ActivationStreamer(Component):
     """Reads the activations of each tile row by row, and sends them to the array as vectors.
 
-    ``i`` receives one job per tile of weights; a job describes the activations to multiply by the
-    tile (:func:`celosia.hdl.matrix.weights.job_layout`). For each row of the activations, the
-    streamer requests one vector through the scratchpad port ``a``, in the order of the jobs. It
-    requests up to one vector per cycle; the array accepts every vector. ``sends`` is 1 in the cycle
-    in which the scratchpad accepts a request. ``sram_latency`` cycles later, ``elements`` are the
-    activations of this vector, and ``note`` has its control fields (:func:`vector_layout`), such as
-    the accumulator address of its sums. In machines with the option ``registered`` (more pipeline
-    registers), a register delays each request by one cycle.
+    ``i`` receives one job per tile of weights. A job
+    (:func:`celosia.hdl.matrix.weights.job_layout`) describes the activations to multiply by the
+    tile. For each row of the activations, the streamer requests one vector through the scratchpad
+    port ``a``, in the order of the jobs. It requests up to one vector per cycle; the array accepts
+    every vector. In machines with the option ``registered`` (more pipeline registers), a register
+    delays each request by one cycle.
 
-    ``freed`` is 1 in the cycle in which the last vector of a MATMUL tile is requested. From the
-    next cycle on, new weights for the tile's weight slot (storage for one tile) may be requested.
-    ``idle`` is 1 if no job is left.
+    - ``sends`` is 1 in the cycle in which the scratchpad accepts a request.
+    - ``elements`` are the activations of this vector, ``sram_latency`` cycles after ``sends``.
+    - ``note`` has the control fields of the vector (:func:`vector_layout`) in the same cycle as
+      ``elements``, such as the accumulator address of its sums.
+    - ``freed`` is 1 in the cycle in which the last vector of a MATMUL tile is requested. From the
+      next cycle on, new weights for the tile's weight slot (storage for one tile) may be requested.
+    - ``idle`` is 1 if no job is left.
 
-    If the array multiplies by groups of weight bits, all vectors of a job are sent once for each
-    group.
+    In two cases all vectors of a job are sent several times:
 
-    INT16 activations are multiplied as two numbers: ``256 * high + low``, with ``low`` from -128 to
-    127 and ``high`` from -128 to 128 (equation (19) of docs/formats.md). All vectors of a job are
-    sent with their low numbers, and then again with their high numbers. If the weights are low
-    bytes of INT16 numbers, the vectors are sent with their high numbers only, because equation (19)
-    leaves out products of two low numbers. Each of ``elements`` has nine bits in machines for
-    INT16, because ``high`` can be 128.
+    - If the array multiplies by a group of weight bits at a time: once for each group.
+    - If activations are INT16: once with their low bytes, and then once with their high bytes.
+      Equation (19) of docs/formats.md rounds the high byte to nearest, so it is from -128 to 128.
+      Each of ``elements`` then has nine bits.
+
+    A MATMUL of INT16 activations can also multiply by the low bytes of INT16 weights. In this case
+    each vector is sent only once, with the high bytes. Equation (19) leaves out the products of two
+    low bytes.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -25,21 +25,33 @@ def times(value, factor: int):
 def tile_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of one tile of a MATMUL (sums += A * B) or a PRELOAD (loads B).
 
-    ``a_addr``, ``b_addr`` and ``acc_addr`` are the addresses of A's activations, B's weights and
-    the sums. ``slot`` is the number of the weight slot (storage for one tile's weights). If each
-    byte of the slot holds 4-bit weights of two tiles, ``half`` selects one of these tiles. ``k``
-    and ``n`` are the numbers of rows and columns that the tile uses. The tile's lines (rows or
-    columns of weights) from ``line`` to ``end - 1`` are loaded.
+    These fields have addresses and sizes. A line of a tile is a row or a column of weights:
 
-    The bytes of these lines begin at ``b_addr`` plus an offset that the reader of B counts; it is 0
-    for a command's first tile. If ``onward`` is 1, the reader adds the bytes read for this tile, so
-    the next tile's bytes follow. If ``onward`` is 0, the next tile has the same offset, or 0 for
-    :func:`stacked` weights (codes or scales), because it begins the next columns of B.
+    - ``a_addr``: the address of the first activations in A.
+    - ``b_addr``: the address of the tile's first line in B, without an offset (see below).
+    - ``acc_addr``: the address of the first sums in the accumulators.
+    - ``slot``: the number of the weight slot, which stores one tile in the array.
+    - ``half``: selects one of two 4-bit weights in each byte of the slot. Each is of another tile.
+    - ``k`` and ``n``: the numbers of rows and columns that the tile uses.
+    - ``line`` and ``end``: lines ``line`` to ``end - 1`` of the tile are loaded.
 
-    The other fields are flags. ``last`` is 1 for the last tile of a command. ``parity`` is 0 and 1
-    in alternate commands. ``product`` is 1 for a tile of a MATMUL. ``loads`` is 1 if the tile's
-    lines are read from the scratchpad. ``column`` is 1 if the lines are columns, 0 for rows.
-    ``single`` is 1 if the tile has only one line to load. ``vector`` is 1 if A has only one row.
+    These fields are flags:
+
+    - ``last``: 1 for the last tile of a command.
+    - ``parity``: 0 and 1 in alternate commands.
+    - ``product``: 1 for a tile of a MATMUL.
+    - ``loads``: 1 if the tile's lines are read from the scratchpad.
+    - ``column``: 1 if the lines are columns, 0 if they are rows.
+    - ``single``: 1 if the tile has only one line to load.
+    - ``vector``: 1 if A has only one row.
+    - ``onward``: selects the next tile's offset.
+
+    The reader of B counts an offset in bytes, and adds it to ``b_addr``. The offset is 0 for the
+    first tile of a command. After a tile it changes as follows:
+
+    - If ``onward`` is 1: it increases by B's stride for each line of bytes that was read.
+    - If ``onward`` is 0, and weights are codes or have scales (:func:`stacked`): it returns to 0.
+    - If ``onward`` is 0 for other weights: the next tile has the same offset as this tile.
     """
     lines = config.lines
     return data.StructLayout(

@@ -38,40 +38,46 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class TreeColumn(Component):
-    """A column with weights and a multiplier for each row, and an adder tree for the products.
+    """A column of the adder tree array: one weight and multiplier per row, and a tree of adders.
 
-    A weight slot stores one weight per row. ``slot`` selects the slot of the weights that multiply
-    the activations ``a``; it must arrive ``weights_latency`` cycles before ``a``
-    (:func:`~celosia.arch.latency.weights_latency`). ``o`` is the sum of the products,
-    ``product_latency + ceil(log2(rows))`` cycles after ``a``.
+    A weight slot stores one weight per row. Every column has these ports:
 
-    For each row with a 1 in ``strobe``, the row's weight in ``weights`` is written to slot
-    ``write_slot``. In this cycle ``slot`` must differ from ``write_slot``; from the next cycle on,
-    ``slot`` may select the new weights.
+    - ``a``: the activations, one per row.
+    - ``slot``: the slot of the weights that multiply ``a``. It must arrive ``weights_latency``
+      cycles before ``a`` (:func:`~celosia.arch.latency.weights_latency`).
+    - ``o``: the sum of the products, ``product_latency + ceil(log2(rows))`` cycles after ``a``.
+    - ``strobe``, ``weights`` and ``write_slot``: if a row's bit of ``strobe`` is 1, the row's
+      weight in ``weights`` is written to slot ``write_slot``. In this cycle ``slot`` must be
+      another slot. From the next cycle on, ``slot`` may select the new weights.
 
-    The following ports exist only in some configurations:
+    These ports exist only in some configurations:
 
-    - ``live`` (``operand_gating``): products with a zero operand do not change the multiplier's
-      inputs, to save power. A row's bit of ``live`` is 0 if the activation is zero, and arrives
-      together with ``slot``. Each weight has an additional uppermost bit, which is 0 if the weight
-      is zero.
-    - ``part``: a product uses only some bits of each stored byte. ``part`` selects the bits
-      (:func:`part_layout`), and arrives together with ``slot``.
-    - ``scale`` (slots with scales): the column's scale for the sum, in the same cycle as ``o``.
-    - ``lower`` (``low_rows``): 1 if the slot has attention keys with eight bits for some elements.
-      The first ``high_rows`` rows have the upper four bits of elements, the later rows the lower
-      four bits. The sum of the first ``high_rows`` products is then multiplied by 16 before the
-      other products are added. ``lower`` arrives one cycle before ``o``.
-    - ``block`` (``block_exponents``): 1 if a byte of the slot has two 4-bit mantissas, and ``part``
-      selects one of them. The activation is then multiplied by ``2 * mantissa + 1``, otherwise by
-      the weight. ``block`` arrives together with ``a``.
-    - ``exponents`` (``block_exponents``): each row of a slot has an exponent, and its bits are
-      divided among several columns. This column stores ``exponent_width`` bits above each weight,
-      and outputs them ``weights_latency`` cycles after ``slot``.
-    - ``beside`` and ``product`` (``packed``): the column shares multipliers with its neighbour. A
-      column with ``side`` ``left`` has no multipliers. It outputs its weights on ``beside`` to the
-      next column, which has ``side`` ``right``. The right column computes the products of the two
-      columns, and returns the left column's products on ``product``.
+    - ``part``: selects some bits of each weight. Products use only these bits
+      (:func:`part_layout`). ``part`` arrives together with ``slot``.
+    - ``scale``: the scale of the column, which the slot stores. It is output together with ``o``.
+    - ``beside`` and ``product``: two neighbouring columns share the multipliers of the right
+      column. The left column (``side`` is ``left``) outputs its weights on ``beside``, and receives
+      its products on ``product``.
+
+    With ``operand_gating``, products with a zero operand do not change the inputs of the
+    multiplier, to save power. A row's bit of ``live`` is then 0 if the activation is zero; ``live``
+    arrives together with ``slot``. Each weight has an additional uppermost bit, which is 0 if the
+    weight is zero.
+
+    With ``low_rows``, a slot can have attention keys. Some elements of a key have eight bits, the
+    others only their upper four bits. The first ``high_rows`` rows then have the upper four bits of
+    the elements, one element per row. Later rows have the lower four bits of the elements with
+    eight bits, one element per row. ``lower`` must then be 1, one cycle before ``o``. The sum of
+    the first ``high_rows`` products is multiplied by 16, and the later products are added to it.
+
+    With ``block_exponents``, each byte of a slot can have two 4-bit mantissas, and each row of the
+    slot an exponent:
+
+    - ``block``: 1 for such a slot. It arrives together with ``a``. ``part`` selects one of the two
+      mantissas, and the product is ``a * (2 * mantissa + 1)``.
+    - ``exponents``: the exponents of the rows, ``weights_latency`` cycles after ``slot``. The user
+      shifts ``a`` by them. The bits of an exponent can be divided among columns. This column stores
+      ``exponent_width`` bits above each weight.
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):

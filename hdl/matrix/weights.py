@@ -75,37 +75,45 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
 class WeightFetcher(Component):
     """Reads the weights of MATMUL and PRELOAD commands from port ``b``, tile by tile.
 
-    The weight matrix B of a command is divided into tiles. A tile is read line by line, one line
-    per cycle, and the next tile follows without a pause. The lines are the tile's rows of B. If B
-    is transposed, they are columns, and a tile always takes ``cols`` cycles. ``o_weights`` outputs
-    the weights minus their zero point; columns past the end of B are zero.
+    A tile is a part of the weight matrix B, at most as large as the array. A weight slot is storage
+    in the array for one tile. The ports are:
 
-    A weight slot is storage in the array for one tile. A MATMUL writes its tiles to slots 0 and 1
-    alternately; if a PRELOAD has loaded the tiles, the MATMUL reads no weights. A PRELOAD writes
-    its tiles to consecutive slots, beginning with the command's ``slot``. If two lines of B are
-    packed into one line of a slot (four bits per element), the pair takes two cycles, or three if
-    its elements share exponents.
+    - ``i``: commands. The next command is accepted while the last tile of the current one is read.
+    - ``b``: requests for lines. A line is a row of a tile, or a column if B is transposed.
+    - ``o_weights``: lines of weights minus their zero point. Columns past the end of B are zero.
+    - ``o``: a job for each tile (:func:`job_layout`). It describes the activations to multiply.
+    - ``placed``: 1 if an earlier PRELOAD has loaded the tile of the job on ``o``.
+    - ``named``: 1 while there is a tile to load or a job to output.
+    - ``freed``: must be 1 in the cycle in which the last row of activations for a tile is
+      requested. A slot is loaded only after the last activations of all products that use it are
+      requested.
 
-    A tile is not loaded before all products that use its slot have requested their activations.
-    ``freed`` must be 1 in the cycle in which the last row of activations for a tile is requested.
-    The next command is accepted while the last tile of the current command is read.
+    The commands use slots as follows:
 
-    ``o`` outputs a job for each tile (:func:`job_layout`), which describes the activations to
-    multiply by the tile. In a systolic array, the job is output when the tile's first line is
-    requested. In an adder tree, all rows receive activations in the same cycle, so the job is
-    output when the last line is requested. ``placed`` is 1 if a PRELOAD has loaded the tile of the
-    job on ``o``. ``named`` is 1 while there is a tile to load or a job to output.
+    - A MATMUL writes its tiles to slots 0 and 1 alternately.
+    - A MATMUL of tiles that a PRELOAD has loaded reads no weights.
+    - A PRELOAD writes its tiles to consecutive slots, from the command's ``slot`` on.
 
-    Activations must reach the array after the weights. The line that is requested together with the
-    job arrives ``weight_latency`` cycles later; in a systolic array, further lines follow in
-    consecutive cycles. Activations arrive ``sram_latency`` cycles after their request. So the first
+    There is no pause between tiles. **If port ``b`` has accepted the first line of a tile, it must
+    accept the other lines without a wait**. The cycles of a tile depend on the weights:
+
+    - If B is not transposed: one cycle for each row of B in the tile.
+    - If B is transposed: ``cols`` cycles, even if B has fewer columns.
+    - If two lines of B are packed into one line of a slot (four bits per element): two cycles for
+      each pair of lines, or three if its elements share exponents.
+    - If groups of weights have scales: one more cycle for each row of scales, before the lines.
+    - If weights have less than eight bits: the same number of cycles, but not all of them read
+      ``b``.
+
+    The job is output together with the request of a line, called the job's line. In a systolic
+    array it is the tile's first line. In an adder tree it is the last line, because all rows
+    receive activations in the same cycle.
+
+    The job's line arrives on ``o_weights`` ``weight_latency`` cycles after its request. If the
+    configuration has weight formats, it arrives one cycle later. Activations must reach the array
+    after this line. They arrive ``sram_latency`` cycles after their request. So the first
     activations must be requested at least ``1 + weight_latency - sram_latency`` cycles after the
-    job. **If port ``b`` has accepted the first line of a tile, it must accept the other lines
-    without a wait**.
-
-    If weights have less than 8 bits, only some lines need new bytes from ``b``. The scales of a
-    group of weights are read in an additional cycle before the tile's first line. If the
-    configuration has weight formats, all weights arrive one cycle later than stated above.
+    job, or one cycle more with weight formats.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -19,18 +19,29 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 class WeightWriter(Component):
     """Converts lines of bytes from the scratchpad to lines of weights minus their zero point.
 
-    ``i`` describes a line (row or column of a tile) in the cycle in which the line is requested.
-    Its field ``slot`` is the weight slot (storage for one tile), ``index`` the number of the line
-    in the tile, and ``zero`` the zero point. Elements past row ``k`` or column ``n`` become zero.
-    ``data`` must be the line's bytes ``weight_latency`` cycles after ``i``. ``o`` is the line of
-    weights one cycle after ``data``, or two cycles if the configuration has weight formats.
+    A line is a row or column of a tile. A weight slot is storage in the array for one tile. ``i``
+    describes a line in the cycle in which it is requested:
 
-    If the field ``pair`` is 1, two lines are packed into one line of the slot, with four bits of
-    each element. The low half of each packed byte is from the first line, the high half from the
-    second. If ``block`` is 0, the four bits are the upper bits of the element. If ``block`` is 1,
-    they are a mantissa, and the packed line has a shared exponent. The fields ``early`` and
-    ``second`` must have these values in the cycles of a packed line; ``o`` is output only after the
-    last cycle:
+    - ``slot`` is the number of the slot, and ``index`` the number of the line in the tile.
+    - ``zero`` is the zero point.
+    - ``k`` and ``n`` are the numbers of rows and columns of the tile. Elements past them become
+      zero.
+
+    ``data`` must be the bytes of the line ``weight_latency`` cycles after ``i``. ``o`` is the line
+    of weights one cycle after ``data``, or two cycles if the configuration has weight formats.
+
+    With ``pair`` at 1, two lines are packed into one line of the slot. Each byte of the packed line
+    has four bits of an element of the first line (low half), and four bits of the second (high
+    half):
+
+    - If ``block`` is 0: the four bits are the upper bits of the element. A packed line takes two
+      cycles, one for each line. ``o`` is output for the second.
+    - If ``block`` is 1: the four bits are a mantissa, and the packed line has one exponent. The
+      exponent is known only after both lines are read. So a packed line takes three cycles. In the
+      third no bytes are read, and ``o`` is output for it.
+
+    ``early`` is 1 in each cycle of a packed line for which no line is output. ``second`` is 1 only
+    if ``block`` is 1, in the cycle of the second line:
 
     ========= ============= ===== ======
     ``block`` cycle         early second
