@@ -78,20 +78,25 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def extrapolated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the :class:`Use` of each buffer, extrapolated to a program with more layers.
+    """Return the use of each scratchpad buffer in a long program, computed from two short programs.
 
-    ``used`` is the result of :func:`uses` for a program with n layers, and ``before`` is the result
-    for a program with n - 1 layers. The returned dictionary, from buffer name to :class:`Use`, is
-    for a program with n + ``times`` layers.
+    The programs differ only in the number of layers. The result is a dictionary from the name of a
+    buffer to a :class:`Use`. A :class:`Use` has the lifetimes of the buffer. It also has a number
+    for each other buffer: how often the program uses both buffers together. The arguments are:
 
-    The lifetimes of buffers are those in ``used``. Each number of joint uses (:attr:`Use.beside`)
-    grows by the same amount with each layer. For example, if the number is 4 in ``before`` and 6 in
-    ``used``, and ``times`` is 10, the result is 6 + 10 * 2 = 26.
+    - ``used``: the result of :func:`uses` for a program with n layers.
+    - ``before``: the result of :func:`uses` for a program with n - 1 layers.
+    - ``times``: the long program has n + ``times`` layers.
+
+    The lifetimes are copied from ``used``. The numbers grow by the same amount with each layer. For
+    example, a number is 4 in ``before`` and 6 in ``used``, and ``times`` is 10. The number in the
+    result is then 6 + 10 * 2 = 26.
     """
     grown = {}
     for name, use in used.items():
         others = before[name].beside if name in before else {}
         beside = {other: n + times * (n - others.get(other, 0)) for other, n in use.beside.items()}
+        # Further layers repeat the overlaps of lifetimes that are in ``used``.
         grown[name] = Use(use.intervals, beside)
     return grown
 

@@ -58,13 +58,15 @@ class RegisterFormula:
     most: int = 0
 
     def at(self, numbers: Mapping[RunNumber, int], tokens: Sequence[int] = ()) -> int:
-        """Return the value that the host writes to the register before a run of a program.
+        """Return the value that the host writes to a register before a run of a program.
 
-        The formula for the register computes this value from one number. ``numbers`` is a
-        dictionary from a :class:`RunNumber`, such as ``POSITION``, to the number for this run.
-        ``tokens`` lists the token numbers of the run. If :attr:`index` is ``TOKEN``, the formula
-        uses the token number ``tokens[row]``, or 0 if ``tokens`` is too short. Otherwise it uses
-        ``numbers[index]``.
+        This object is the formula for the register's value. The formula has one variable, a number
+        that describes the run. The field :attr:`index` selects this number:
+
+        - If :attr:`index` is ``TOKEN``: the number is ``tokens[self.row]``, or 0 if ``tokens`` is
+          too short. ``tokens`` lists the token numbers of the run.
+        - Otherwise: the number is ``numbers[self.index]``. ``numbers`` is a dictionary from each
+          :class:`RunNumber`, such as ``POSITION``, to a number.
         """
         if self.index == RunNumber.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0

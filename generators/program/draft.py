@@ -188,19 +188,17 @@ def arrange(
 
     A section, such as a layer of the model, is a list of items. An item (:class:`Item`) is a group
     of instructions, and the loads from external memory that these instructions need. Items with the
-    same :attr:`Item.stream` form a stream. For example, all items with loads of weights form a
-    stream, and these loads write the same buffers in turn.
+    same :attr:`Item.stream` form a stream, and are numbered from 0. The position of the loads of
+    item i is:
 
-    The items of a stream are numbered from 0. The loads of item i are placed before the
-    instructions of item ``max(i - ahead, i // 2)`` of the stream. For example, if ``ahead`` is 2,
-    the loads of items 2 and 3 are placed before the instructions of item 1.
+    - If ``early`` is false: before the instructions of item ``max(i - a, i // 2)`` of the stream.
+      Here a is ``ahead``, but at most n - 1 in a section of n items. For example, if a is 2, the
+      loads of items 0 to 4 are placed before the instructions of items 0, 0, 1, 1 and 2.
+    - If ``early`` is true, and i is above ``ahead``: before the instructions of item i - ``ahead``.
+    - If ``early`` is true, and i is at most ``ahead``: at the start of the section.
 
-    - ``ahead``: the largest number of items by which loads are moved. In a section of n items, it
-      is limited to n - 1.
-    - ``across``: if true, the stream continues in the next section, and loads may be placed in an
-      earlier section than their use. If false, the numbers begin at 0 in each section.
-    - ``early``: if true, loads are placed before item i - ``ahead``, without the limit n - 1. If i
-      is at most ``ahead``, loads are placed at the start of the section.
+    If ``across`` is true, the numbers of a stream continue in the next section, so loads may be
+    placed in an earlier section. If ``across`` is false, the numbers begin at 0 in each section.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

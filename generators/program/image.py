@@ -36,17 +36,17 @@ class ImageBuilder:
         self.size = 0
 
     def reserve(self, count: int) -> Piece:
-        """Append a piece of at least ``count`` zero bytes to the image, and return the piece.
+        """Append at least ``count`` zero bytes to the image, and return their address and size.
 
-        The number of bytes is rounded up to rows of equal length (see :func:`piece_of`).
+        The size is rounded up to a multiple of the memory word. More than 16384 bytes are stored as
+        several rows of equal size. Each row is then a multiple of the memory word.
         """
         return self.add(np.zeros(count, np.uint8))
 
     def add(self, data: Bytes) -> Piece:
-        """Append a piece with the bytes ``data`` [count] to the image, and return the piece.
+        """Append the bytes ``data`` [count] to the image, and return their address and size.
 
-        The number of bytes is rounded up to rows of equal length (see :func:`piece_of`). The
-        additional bytes are zeros.
+        The size is rounded up as in :meth:`reserve`. The additional bytes are zeros.
         """
         piece = piece_of(self.size, len(data), self._config)
         padded = np.zeros(piece.size, np.uint8)

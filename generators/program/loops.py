@@ -1,13 +1,18 @@
-"""Assembly of programs with addresses: adds barriers at loops, encodes words.
+"""Converts a program with loops to the words in program memory.
 
-A dependency token makes an instruction of one engine wait for an instruction of another engine
-(:mod:`celosia.generators.program.loop_tokens`). A barrier is a cheap instruction of the vector
-engine that only makes engines wait. A loop with barriers has three:
+The input is a list of instructions and loops, and the scratchpad address of each buffer. The four
+engines of the accelerator run instructions at the same time. Dependency tokens make an instruction
+of one engine wait for an instruction of another engine.
 
-- The barrier before the loop waits for all earlier instructions of the loop's engines.
-- The barrier at the start of the loop's body begins each iteration: all other engines wait for it.
-  The body's last instruction is one of the vector engine, and waits for all other engines.
-- The barrier after the loop makes the loop's engines wait until the loop has ended.
+A loop is stored once, so all its iterations must have the same tokens. A barrier is an instruction
+of the vector engine that has no effect except that engines wait. With barriers, the iterations of
+every loop have the same tokens. :func:`with_barriers` adds these barriers:
+
+- Before a loop: the barrier waits for all earlier instructions of the engines that the loop uses.
+- At the start of a loop's body: all other engines wait for the barrier.
+- At the end of a loop's body: the barrier waits for all other engines. If the body already ends
+  with an instruction of the vector engine, this instruction waits instead, and no barrier is added.
+- After a loop: the engines that the loop uses wait for the barrier.
 """
 
 from collections import defaultdict
@@ -75,17 +80,19 @@ def least_words(nodes: Sequence[Node]) -> int:
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the words of a program in program memory, or None if its loops cannot be encoded.
 
-    ``nodes`` are the program's instructions, with addresses, and loops. The program may overwrite
-    registers that the host writes, so the host must write them before each start of the program.
+    ``nodes`` are the instructions and loops of the program, with scratchpad addresses. The program
+    may change registers that the host has written. The host must write them again before each run.
 
-    The result is None in these cases:
+    Each operand that changes from iteration to iteration needs a register. If there are too few
+    registers, the result is None.
 
-    - There are too few registers. The loops need a register for each operand that changes from
-      iteration to iteration.
-    - At least one loop has no barriers (instructions that only make engines wait), and the
-      iterations of a loop would need different dependency tokens. (A dependency token makes an
-      instruction wait for an instruction of another engine.)
-    - At least one loop has no barriers, and a loop contains another loop.
+    Dependency tokens make an instruction wait for an instruction of another engine. A loop is
+    stored once, so all its iterations must have the same tokens. Barriers (instructions that only
+    make engines wait) ensure this. If at least one loop of the program has no barriers, the result
+    is None in two more cases:
+
+    - The iterations of any loop in the program need different tokens.
+    - Any loop in the program contains another loop.
     """
     if config.fused:
         _follow(nodes)

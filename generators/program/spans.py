@@ -28,12 +28,16 @@ class Reads:
 
 
 def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
-    """Return the cycle after the last of a command's ``accesses`` memory accesses.
+    """Return the first cycle after all memory accesses of a command.
 
-    The command makes at most one access per cycle, beginning in cycle ``now``. ``spans`` are
-    intervals of cycles in ascending order: (first cycle, cycle after the last, share). In a span,
-    only the fraction ``share`` of the cycles permits an access. Outside of the spans, every cycle
-    permits one access.
+    The command makes ``accesses`` memory accesses, at most one in each cycle, from cycle ``now``
+    on. In some intervals of cycles, other accesses have priority. ``spans`` lists these intervals
+    in ascending order. An interval (begin, end, share) has the cycles ``begin`` to ``end`` - 1. The
+    command can make accesses in only the fraction ``share`` of these cycles.
+
+    For example, a command makes 5 accesses from cycle 10 on. The only interval has the cycles 12 to
+    19 and a share of 0.5. The command makes 2 accesses in cycles 10 and 11, and 3 accesses in
+    cycles 12 to 17. The result is 18.
     """
     left = float(accesses)
     for begin, end, share in spans:
@@ -73,10 +77,14 @@ class AccumulatorSpan:
     def wait(self, now: int, parity: int) -> int:
         """Return the number of cycles that a command waits before it reads an accumulator row.
 
-        The command requests the row in cycle ``now``. ``parity`` is 0 if the row's number is even,
-        and 1 if it is odd. Matrix products write accumulator rows in the cycles from ``begin`` to
-        ``end`` - 1. In these cycles, the command waits while the products write a row of this
-        parity.
+        The command requests the row in cycle ``now``. ``parity`` is the row's number modulo 2. The
+        command waits only if, in cycle ``now``, a matrix product writes rows of the same parity. It
+        then waits until the product writes a row of the other parity, or until cycle :attr:`end`.
+
+        For example, :attr:`begin` is 100, :attr:`end` is 112, :attr:`count` is 4, and
+        :attr:`parity` is 0. Products then write an even row in cycles 100 to 103, an odd row in
+        cycles 104 to 107, and an even row in cycles 108 to 111. A request for an even row in cycle
+        101 waits 3 cycles.
         """
         if not self.begin <= now < self.end:
             return 0

@@ -41,16 +41,15 @@ def _reads(step: Step) -> bool:
 def passes_per_row(step: Step, config: Config) -> int:
     """Return the number of passes of the array for each row of activations in the command ``step``.
 
-    In one pass, the array multiplies a row of INT8 activations by some bits of each weight. The
-    number of passes is:
+    In each pass, the array multiplies 8 bits of the activations by some bits of the weights (the
+    bits of a pass). The number of passes is:
 
-    - INT8 activations: the bits of a weight's integer value divided by the bits of a pass, rounded
-      up (1 for ternary weights).
-    - INT16 activations and INT8 weights: 2, one for each byte of the activations.
-    - INT16 activations and INT16 weights: a product consists of two commands. The number is 2 if
-      ``step`` is the command for the high bytes of the weights, and 1 if it is that for the low
-      bytes.
-    - A command that is no product (MATMUL): 1.
+    - If ``step`` is not a MATMUL: 1.
+    - If the activations are INT8: the bits of a weight divided by the bits of a pass, rounded up.
+      For example, 8-bit weights need 2 passes of 4 bits. Ternary weights need 1 pass.
+    - If the activations are INT16 and the weights INT8: 2, one for each byte of the activations.
+    - If the activations and the weights are INT16: such a product has two commands. The result is 2
+      for the command with the high bytes of the weights, and 1 for the command with the low bytes.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -95,19 +94,20 @@ class VectorTiming:
         sums: Iterable[AccumulatorSpan] = (),
         tiles: deque[AccumulatorSpan] | None = None,
     ) -> int:
-        """Return the cycle in which the vector engine completes the command ``step``.
+        """Return the cycle in which the vector engine completes a command.
 
-        The command is offered to the engine in cycle ``begin``. Matrix products have priority at
-        the memories, so they may delay the command. Three arguments list the spans of cycles in
-        which products access memories:
+        ``step`` is the command, and ``begin`` is the cycle in which it is offered to the engine.
+        Matrix products have priority at the memories, so their accesses can delay the command.
+        Three arguments list the spans of cycles of these accesses:
 
-        - ``others``: products read the scratchpad.
-        - ``sums``: products with weights from weight slots (storage in the array) write accumulator
-          rows.
-        - ``tiles``: all other products write accumulator rows. There is one span for each tile of
-          weights, in the order of time. A DRAIN does not wait for these products, because it reads
-          rows in the order in which they are written. This method removes the spans from ``tiles``
-          that end before ``begin``.
+        - ``others``: reads of the scratchpad. They delay commands that read the same bank.
+        - ``sums``: writes of accumulators by products whose weights are in weight slots (storage in
+          the array). They delay all commands that read accumulators.
+        - ``tiles``: writes of accumulators by products whose weights are in the scratchpad, one
+          span for each tile of weights, in the order of time. They delay all commands that read
+          accumulators, except DRAIN.
+
+        The method removes spans from ``tiles`` that end before cycle ``begin``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -141,12 +141,12 @@ class VectorTiming:
         return spans
 
     def read(self, step: Step, done: int) -> int:
-        """Return the first cycle in which the engine can accept the command after ``step``.
+        """Return the first cycle in which the vector engine can accept the command after ``step``.
 
-        ``step`` is a command with the flag ``followed``, which permits the engine to accept the
-        next command before ``step`` completes in cycle ``done``. The engine accepts the next
-        command after requesting the last accumulator row of ``step``. If ``step`` has a second
-        input, the engine must also have requested the last line of that input.
+        ``step`` is a command with the flag ``followed``. The flag permits the engine to accept the
+        next command while it still computes ``step``. ``done`` is the cycle in which ``step``
+        completes. The engine accepts the next command when it has requested all inputs of ``step``
+        from the memories.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -305,18 +305,20 @@ class MatrixTiming:
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def add(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Add the next command, ``step``, and return the triple of cycles (begin, acceptance, end).
+        """Add the next command; return the cycles of its begin, acceptance and end, in this order.
 
-        - Acceptance: the cycle in which the engine accepts the command. It is at least ``ready``,
-          the first cycle in which the command is offered to the engine.
-        - Begin: the cycle in which the first activations of a MATMUL enter the array. A PRELOAD is
-          treated as if one row of activations entered for each tile. A SPARSE begins when it is
-          accepted.
-        - End: the cycle in which the command completes.
+        ``step`` is the command. ``ready`` is the first cycle in which the command is offered to the
+        engine. The three cycles are:
 
-        The commands must be added in execution order, since a command delays later commands. Each
-        call also records the cycles of the command's memory accesses in :attr:`reads`, :attr:`sums`
-        and :attr:`tiles`.
+        - Acceptance: the engine accepts the command, in cycle ``ready`` or later.
+        - Begin: the first row of activations enters the array, after the acceptance. A PRELOAD has
+          no activations; its begin is the cycle in which a row of activations would enter. The
+          begin of a SPARSE is its acceptance.
+        - End: the command completes.
+
+        Commands must be added in the order of execution, because each command can delay later
+        commands. The cycles of memory accesses are appended to :attr:`reads`, :attr:`sums` and
+        :attr:`tiles`.
         """
         if step.opcode == Opcode.SPARSE:
             return self._add_sparse(step, ready)

@@ -68,9 +68,12 @@ class Calibration:
     def values(self, name: str) -> Floats:
         """Return the numbers from which the scale of the tensor ``name`` is chosen.
 
-        If :attr:`policy` chooses scales by their error (its property ``searched``), these are the
-        tensor's rows in :attr:`rows`, [count, columns]. Otherwise they are the lower and the upper
-        end of the tensor's range, [2].
+        The form of the result depends on the calibration's :attr:`policy`:
+
+        - If ``policy.searched`` is true, the scale with the least rounding error is chosen. The
+          result has the stored rows of the tensor, [count, columns].
+        - If ``policy.searched`` is false, the scale is computed from the tensor's range. The result
+          has the lower and the upper end of the range, [2].
         """
         if self.policy.searched:
             return self.rows[name]

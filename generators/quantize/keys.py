@@ -194,27 +194,32 @@ def quantize_keys(
     causal: bool = True,
     rotary: bool,
 ) -> KeySteps:
-    """Return the quantization scales of an attention layer's queries and keys, and their offsets.
+    """Return the quantization scales and the offsets of an attention layer's queries and keys.
 
-    The result has a scale for each column of each query head [heads, key_dim] and of each key head
-    [kv_heads, key_dim]. In a head, the scale of a query column times the scale of the same key
-    column is the same number for all columns. If ``rotary`` is false, each key column also has an
-    offset, which is subtracted from the keys before rounding. Each query head has an offset that is
-    added to its scores, so that they fit INT16. An offset changes all scores of a query by the same
-    amount, so the softmax does not change.
+    The result (:class:`KeySteps`) has these arrays:
 
-    The arguments are:
+    - ``query`` [heads, head_dim] and ``key`` [kv_heads, head_dim]: a scale for each column of each
+      head.
+    - ``product`` [heads]: the scale of a query column times the scale of the same key column. All
+      columns of a head have the same product.
+    - ``middle`` [kv_heads, head_dim]: an offset that is subtracted from the keys before rounding.
+      It is 0 if ``rotary`` is true.
+    - ``raised`` [heads]: an offset that is added to the scores, so that they fit INT16.
 
-    - ``keys``, the float keys in calibration: for each text, an array [n, kv_heads, head_dim] with
+    An offset changes all scores of a query by the same amount, so the softmax does not change. The
+    arguments are:
+
+    - ``keys``: the float keys in calibration. For each text, an array [n, kv_heads, head_dim] has
       the keys of n tokens.
-    - ``queries``, the float queries in calibration: for each text, an array [n, heads, head_dim].
-    - ``columns`` [head_dim], the order of the columns of quantized keys and queries: column j is
-      column ``columns[j]`` of the float model.
-    - ``whole``, the number of key columns, from the first on, that are stored in 8 bits. The option
-      ``kv_bits`` sets the number of bits of the other columns.
-    - ``causal``, true if a query attends only to the keys of its token and of earlier tokens, false
-      if it attends to all keys of its text.
-    - ``rotary``, true if ``keys`` and ``queries`` include a rotary embedding of their positions.
+    - ``queries``: the float queries in calibration. For each text, there is an array [n, heads,
+      head_dim].
+    - ``columns`` [head_dim]: the order of columns in the result. Column j of the result is column
+      ``columns[j]`` of ``keys`` and ``queries``.
+    - ``whole``: the number of key columns, from column 0 of the result on, that are stored in 8
+      bits. The option ``kv_bits`` sets the number of bits of the other columns.
+    - ``causal``: true if a query attends only to the keys of its token and of earlier tokens. If it
+      is false, a query attends to all keys of its text.
+    - ``rotary``: true if ``keys`` and ``queries`` include a rotary embedding of their positions.
     """
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED

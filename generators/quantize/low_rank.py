@@ -47,15 +47,20 @@ class Corrected:
 def correct(
     weights: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
 ) -> Corrected:
-    """Return weights [n, k] as codes of few bits, with a correction of rank ``rank``.
+    """Quantize a layer's weights [n, k] to few bits, with a low-rank correction of the error.
 
-    A code selects one of the values of the number format ``form``. The correction is a product of
-    two thin matrices that is added to the weights. Each output has a scale. If ``group`` is not 0,
-    each ``group`` successive weights of an output also share a scale. ``inputs`` are samples
-    [count, k] of the layer's input, in units of the input's scales.
+    The result (:class:`Corrected`) has a stored number (code) for each weight, a scale for each
+    output, and two thin matrices. The product of the thin matrices has rank ``rank``, and is added
+    to the quantized weights. The result minimizes the squared error of the layer's outputs for
+    sample inputs.
+
+    - ``form``: the number format of the codes.
+    - ``group``: if it is not 0, each ``group`` successive weights of an output also share a scale.
+    - ``inputs``: samples [count, k] of the layer's input, divided by the input's scales.
+    - ``layer``: the name of the layer in error messages.
 
     An output whose weights are all 0 has no correction. Raises :class:`InputError` if ``rank`` is
-    not less than both n and k; the message has the layer's name ``layer``.
+    not less than both n and k.
     """
     n, k = weights.shape
     if rank >= min(k, n):

@@ -47,11 +47,16 @@ def held_parameters(graph: Graph[D], config: Config) -> Graph[D]:
 
 
 def check_full_parameters(name: str, config: Config) -> None:
-    """Raise :class:`InputError` if a configuration only supports decoders with all weights on chip.
+    """Raise :class:`InputError` if a configuration is only for decoders with all weights on chip.
 
-    The caller calls this function for a model (``name``) that is not such a decoder. This model
-    needs a ``multiplier_width`` and a ``bias_width`` of 32 bits, and a ``pre_depth`` of 0 words.
-    With any other value of these fields, the error is raised.
+    The caller calls this function for every model that is not such a decoder. A configuration can
+    run the model only if its fields have these values:
+
+    - ``multiplier_width``: 32 bits;
+    - ``bias_width``: 32 bits;
+    - ``pre_depth``: 0 (SOFTMAX and NORM can use all requantization parameters).
+
+    ``name`` is the name of the model in the error message.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:

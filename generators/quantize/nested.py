@@ -54,9 +54,11 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 
 
 def is_nested(weights: Floats) -> bool:
-    """Return whether weights [n, k] are INT8 already: integers times a scale for each output.
+    """Return whether rounding of the float weights [n, k] to INT8 would not change any weight.
 
-    The scale of an output is its weights' largest magnitude divided by 127.
+    Each of the n outputs has a scale: the largest magnitude of the output's weights, divided by
+    127. The result is true if each weight is an integer times the scale of its output. Such weights
+    come from a model that is quantized already.
     """
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)

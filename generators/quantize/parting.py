@@ -110,10 +110,11 @@ class Parting:
         - ``inputs``: number of inputs on which the two models were compared.
         - ``cosine``: mean cosine similarity of the two models' output rows.
         - ``square_error``: mean square error of the output.
-        - ``agreement``: share of output rows in which the largest value is in the same column for
-          the two models; None for a model that does not choose between columns.
-        - ``tensor`` and ``error``: the tensor whose relative error increases most over that of its
-          operation's inputs, and this tensor's relative error.
+        - ``agreement``: for a classifier or a language model, the share of output rows in which
+          both models have the largest value in the same column. For other models, None.
+        - ``tensor``: name of the tensor at which the relative error grows most. The growth is the
+          error of an operation's output minus the largest error of the operation's inputs.
+        - ``error``: relative error of this tensor.
         - ``score_error`` and ``largest_score_error``: mean and largest error of attention scores,
           or None (unit: 2**-8 octaves).
         - ``warning``: the text of :attr:`warning`, or None if this text is empty.

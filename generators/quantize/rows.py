@@ -34,16 +34,19 @@ class Rows:
         """Store rows of several tensors for a batch of successive inputs, within a memory limit.
 
         A row has a tensor's values for one token. If the rows of all inputs exceed the limit, this
-        method stores only the rows of inputs at equal intervals, or only the first rows of each
-        such input.
+        method stores rows of some inputs only. These inputs have equal intervals, for example
+        inputs 0, 2 and 4. If one input exceeds the limit alone, this method stores only the first
+        rows of input 0.
 
-        - ``tensors`` is a dictionary from tensor name to array [inputs, rows, columns].
-        - ``first`` is the index of the batch's first input among all inputs of the calibration.
-        - ``place`` is the position in its input of the first row of the arrays. It is not 0 if
-          earlier calls have passed earlier rows of the same inputs.
+        - ``tensors``: a dictionary from tensor name to array [inputs, rows, columns].
+        - ``first``: the number of the batch's first input, counted from 0 over all inputs of the
+          calibration.
+        - ``place``: the number of the first row in the arrays, counted from 0 in each input. For
+          example, a first call passes rows 0 to 9 of an input with ``place`` 0. The next call
+          passes rows 10 to 19 with ``place`` 10.
 
-        The first call must pass all tensors whose rows are to be stored. The size of their rows
-        determines the number of rows within the limit.
+        The first call must pass all tensors whose rows are to be stored, because it determines how
+        many rows are within the limit.
         """
         kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
         if not self._places and kept:
@@ -64,19 +67,22 @@ class Rows:
         return not name.endswith((*BY_PAIRS, "output"))
 
     def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Select from ``tokens`` the tokens for which :meth:`add` has stored tensor rows.
+        """Return the part of ``tokens`` for which :meth:`add` has stored tensor rows.
 
-        ``tokens`` [count, length] has the tokens of all inputs: token numbers, or a vector for each
-        token. The result is [inputs, rows]: it has some or all inputs, and of each input the same
-        number of first tokens. For example, if the first 100 rows of inputs 0 and 2 are stored, the
-        shape of the result is [2, 100].
+        ``tokens`` [count, length] has a token number or a vector for each token of all inputs. If
+        the rows of all inputs exceed the memory limit, :meth:`add` stores rows of some inputs only,
+        or only the first rows of input 0. For example, if rows 0 to 99 of inputs 0 and 2 are
+        stored, the result is ``tokens[[0, 2], :100]``.
         """
         return tokens[self._inputs, : self._places]
 
     def lengths(self, counts: Sequence[int]) -> tuple[int, ...]:
-        """Return the number of stored rows of each input that has stored rows.
+        """Return a tuple with the number of stored rows of each input that has stored rows.
 
-        ``counts`` has the number of rows of every input.
+        ``counts`` has the total number of rows of each input. If the rows of all inputs exceed the
+        memory limit, :meth:`add` stores rows of some inputs only, or only the first rows of input
+        0. For example, ``counts`` is (100, 80, 60), and the rows of inputs 0 and 2 are stored. The
+        result is (100, 60).
         """
         return tuple(min(counts[index], self._places) for index in self._inputs)
 

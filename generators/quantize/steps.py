@@ -41,9 +41,10 @@ def wide_scale(sizes: Sequence[float]) -> float:
 def best_step(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> float:
     """Return the scale at which integers from -``most`` to ``most`` represent ``values`` best.
 
-    For each of ``clips``, the function tries one scale: at this scale, ``most`` represents the
-    largest magnitude of ``values`` times the clip. The function returns the scale with the least
-    squared error. If all values are 0, it returns ``1 / most``.
+    The integers represent a value best if the sum of squared errors is least. The function tries
+    the scale ``clip * largest / most`` for each fraction ``clip`` in ``clips``. Here ``largest`` is
+    the largest magnitude of ``values``. With a fraction below 1, the largest values are clipped,
+    and the other values have smaller errors. If all values are 0, ``largest`` is replaced by 1.
     """
     return float(best_steps(values.reshape(-1, 1), most, clips)[0])
 
@@ -95,15 +96,15 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle and the scale of each column of values [m, n] that are stored in few bits.
+    """Return the offset and the scale of each column of values [m, n] whose upper bits are stored.
 
-    Both results are arrays [n]. A value becomes the INT8 integer ``round((value - middle) /
-    scale)``, so the middle is the real value of the integer 0. Only the upper ``bits`` bits of the
-    integer are stored. They represent the mean of all INT8 integers with these upper bits.
+    The result is a pair of arrays [n]. A value becomes the INT8 integer ``round((value - offset) /
+    scale)``. Only the upper ``bits`` bits of this integer are stored; ``bits`` is 8 or 4. If
+    ``bits`` is 4, the stored number u represents the value ``offset + scale * (16 * u + 8)``.
 
-    Each column has its own middle. Each group of ``together`` adjacent columns has one scale,
-    repeated in the result. The function tries several middles and scales, and returns those with
-    the least squared error. If ``bits`` is 8, the result is that of :func:`best_range`.
+    Each column has its own offset. Each group of ``together`` adjacent columns has the same scale.
+    The function tries several offsets and scales, and returns those with the least squared error.
+    If ``bits`` is 8, the result is that of :func:`best_range`.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:

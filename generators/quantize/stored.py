@@ -136,12 +136,15 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats | None, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Round the weights ``exact`` [n, k] input by input; return the rounded weights [k, n].
+    """Round a layer's weights ``exact`` [n, k], and compensate rounding errors in later weights.
 
-    ``pick`` takes weights [n, k] and an input's index, and returns the rounded weights [n] of this
-    input. The matrix ``inner`` (:func:`error_spread`) then distributes the rounding error over the
-    weights of later inputs, which ``pick`` gets in its next calls. If ``inner`` is None, rounding
-    errors are not compensated.
+    The result is the matrix of rounded weights, [k, n]. The layer has k inputs and n outputs. The
+    function rounds the n weights of input 0 first, then the n weights of input 1, and so on.
+
+    - ``pick(weights, i)``: a function that returns the rounded weights [n] of input i. Its argument
+      ``weights`` [n, k] has the weights ``exact``, changed by the compensation of earlier errors.
+    - ``inner`` [k, k]: the result of :func:`error_spread`. It determines how the rounding error of
+      a weight changes the weights of later inputs. If it is None, errors are not compensated.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

@@ -223,12 +223,12 @@ class Steps:
         return replace(target, scale=step, gains=gamma, width=width)
 
     def deferred_norm_divisor(self, name: str) -> float:
-        """Return the scale of a deferred norm's INT8 output divided by the residual stream's scale.
+        """Return the number by which a deferred norm divides the integers of the residual stream.
 
-        A deferred norm converts rows of the residual stream to INT8, and does not normalize them.
-        The next product multiplies each row by its normalization factor. The result is one number
-        for all columns, by which the norm divides the integers of the stream. ``name`` is the name
-        of the norm's output.
+        A deferred norm only converts the residual stream to INT8. The next matrix product
+        multiplies each row by the row's normalization factor. ``name`` is the name of the norm's
+        output. The number is the scale of the output divided by the scale of the residual stream,
+        the same for all columns.
         """
         nodes = [node for node in self.graph.all_nodes if isinstance(node, Norm)]
         (source,) = (node.source.name for node in nodes if node.target.name == name)
@@ -299,10 +299,11 @@ class Steps:
     def inputs(self, value: Value) -> Floats | None:
         """Return sample rows of a tensor, divided by the scales of the tensor's columns.
 
-        The result is an array [count, columns] of real numbers. It has every k-th row of the tensor
-        ``value`` that calibration has stored. ``count`` is at least ``policy.samples``, and less
-        than twice this number. If calibration has stored fewer rows, the result has all of them; if
-        it has stored no rows, the result is None.
+        The result is an array [count, columns] of real numbers, or None if calibration has stored
+        no rows of the tensor ``value``. If calibration has stored N rows, and the policy asks for S
+        samples (``policy.samples``), the result has the stored rows 0, k, 2 * k and so on. Here k
+        is ``N // S``, but at least 1. For example, if N is 100 and S is 30, the result has the 34
+        rows 0, 3, 6 to 99.
         """
         rows = self.calibration.rows.get(value.name)
         if rows is None:

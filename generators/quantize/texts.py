@@ -55,19 +55,26 @@ def sample_texts(
     sources: Sequence[Sequence[int]] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return the calibration of a decoder for texts that are sampled from the model.
+    """Sample texts from a decoder; return the ranges and sample rows of the decoder's tensors.
 
-    There are ``count`` texts of ``length`` tokens. All begin with the token ``begin``; if it is
-    None, each begins with a random token. Each next token is drawn from the model's distribution,
-    at temperature 1. ``progress`` is called with the number of processed positions, and ``length``.
+    The result (:class:`Calibration`) has the range of each tensor's values on these texts. It also
+    has rows of the tensors (a row has a tensor's values for one token), and the tokens of the
+    texts.
 
-    For an encoder-decoder, the texts are answers to ``sources`` (the encoder's inputs), one to
-    each. The answers begin with the model's start token. ``progress`` is called with the number of
-    answered sources and the number of all sources.
+    - If ``sources`` is None: the function samples ``count`` texts of ``length`` tokens. Each text
+      begins with the token ``begin``, or with a random token if ``begin`` is None. ``progress`` is
+      called with the number of finished tokens of each text, and ``length``.
+    - If ``sources`` is given: the model is an encoder-decoder. ``sources`` has inputs of the
+      encoder, as lists of token numbers. The function samples an answer of ``length`` tokens to
+      each source. Each answer begins with the model's start token. ``progress`` is called with the
+      number of finished answers, and the number of all answers.
 
-    Raises :class:`InputError` if ``count`` or ``length`` is not positive, or if there is no source.
-    The same error is raised if a source is empty, is too long or has a token that is not in the
-    vocabulary.
+    Each further token is drawn from the probabilities that the model computes. ``seed`` is the seed
+    of random numbers.
+
+    Raises :class:`InputError` if ``count`` or ``length`` is not positive, or if ``sources`` is
+    empty. The same error is raised if a source is empty, is too long or has a token that is not in
+    the vocabulary.
     """
     count = count if sources is None else len(sources)
     if sources is not None and not count:

@@ -40,21 +40,22 @@ Floats = NDArray[np.float64]
 
 
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
-    """Yield the name, the error bound and a measuring function of each number format.
+    """Yield (name, error bound, measuring function) for each number format.
 
-    The arguments of a measuring function are a number of rows and a random generator. For each
-    batch of rows, the measuring function yields the number of rows and the largest error. The unit
-    of errors and bounds depends on the format:
+    The arguments of a measuring function are a number of rows and a random generator. The function
+    yields (number of rows, largest error) for each batch of rows. Errors are between the stored
+    numbers and the float numbers, or between sums of a matrix product and their float values. A sum
+    belongs to column j of the product. The unit of an error and of the bound is:
 
-    - ``weights_...`` (weights) and ``kv4_...`` (4-bit keys and values): 1, the step of INT8
-      integers.
-    - ``values_block`` (values that share an exponent): ``2**exponent``.
-    - ``low_rank`` (weights corrected by a product of two thin matrices): the sum of the magnitudes
-      in column j of the second thin matrix.
-    - ``activations_int16``: the sum of the magnitudes in column j of the weights.
-    - ``products_int16``: 256 times the number of products in a sum.
-
-    For the last three formats, the measured error is that of a sum in column j of a matrix product.
+    - ``weights_...``, errors of weights: 1, the step of INT8 integers.
+    - ``kv4_...``, errors of 4-bit keys and values: 1, the step of INT8 integers.
+    - ``values_block``, errors of values that share an exponent: ``2**exponent``.
+    - ``low_rank``, errors of sums with weights that two thin matrices correct: the sum of
+      magnitudes in column j of the second thin matrix.
+    - ``activations_int16``, errors of sums with INT16 activations: the sum of magnitudes in column
+      j of the weights.
+    - ``products_int16``, errors of sums of INT16 products: 256 times the number of products in a
+      sum.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

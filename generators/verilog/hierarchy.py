@@ -196,14 +196,14 @@ def circuit_key(component: Component) -> Any:
     """Return a dictionary key that identifies a component's circuit, or None if there is no key.
 
     Components with equal keys have equal circuits, and can share a module. The key is a tuple of
-    the component's class, attributes and ports, without Amaranth's private attributes.
+    the component's class, attributes and ports. It has no private attributes of Amaranth. Some
+    attributes cannot be compared, such as a signal or another component. Such an attribute is
+    treated as follows:
 
-    Some attributes have no comparable value, for example a signal or another component. If the
-    class is one of this library, the key omits such attributes, because the constructor's arguments
-    determine them. The result is None in two cases:
-
-    - The class is not one of this library, and an attribute has no comparable value.
-    - An argument of the constructor has no comparable value.
+    - If the class is not one of this library: there is no key.
+    - If the attribute stores an argument of the class's constructor: there is no key.
+    - Otherwise: the attribute is not in the key. The key still has the constructor's arguments,
+      which determine the attribute.
     """
     kind, ports = type(component), set(component.signature.members)
     bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))
