@@ -77,20 +77,21 @@ class Lowering(Rules):
         """The places in external memory of buffers whose blocks each product's part loads."""
 
     def row_operand(self, first: int, count: int, total: int) -> int | Given:
-        """Return the operand for an instruction's number of rows: a constant or a register.
+        """Return the operand for the number of tensor rows that an instruction processes.
 
-        The instruction processes ``count`` rows of a tensor with ``total`` rows, from row ``first``
-        on. Usually the operand is the constant ``count``.
+        The tensor has ``total`` rows. For the longest input, the instruction processes ``count``
+        rows, from row ``first`` on.
 
-        If a model accepts shorter inputs, a run may need fewer rows. The operand is then a
-        :class:`Given`, which reads the number from a register. The host writes the register before
-        each run. This requires that all of these conditions are true, otherwise the operand is
-        ``count``:
+        If all inputs have the same length, the operand is the constant ``count``. If the model
+        accepts shorter inputs, the operand is a :class:`Given`, which reads the number of rows from
+        a register. The host writes the register before each run.
 
-        - The tensor has one row for each token of the longest input.
-        - The instruction processes all rows of the tensor, or the program has no loops over
+        Also with shorter inputs, the operand is the constant ``count`` in each of these cases:
+
+        - If ``total`` is 1, or is not the number of tokens of the longest input.
+        - If the instruction does not process all rows of the tensor, and the program has loops over
           attention heads or over parts of a product.
-        - A register is already used for the number of these rows, or another register is free.
+        - If no register is free for the number of these rows, and no register already contains it.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -260,18 +261,25 @@ class Lowering(Rules):
         return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide ``total`` rows into parts that do not cross a border between blocks.
+        """Divide rows into parts. Each part is in one scratchpad buffer of each tensor.
 
-        A block is a range of a tensor's rows with a separate scratchpad buffer. ``tensors`` are
-        pairs (buffer name, row): the first of the ``total`` rows is row ``row`` of this tensor. The
-        first rows of the blocks of all tensors divide the rows into intervals. Each interval is
-        divided into as few equal parts as possible. A part has at most ``most`` rows.
+        A tensor may be stored in blocks: ranges of its rows in separate buffers. No part contains a
+        border between two blocks of any of the given tensors.
 
-        The result has a list for each interval: the interval's parts (first row, number of rows).
+        - ``total``: the number of rows to divide. They are counted from 0.
+        - ``most``: the largest number of rows in a part.
+        - ``tensors``: a pair (buffer name, offset) for each tensor. Row i of the divided rows is
+          row ``i + offset`` of the tensor.
 
-        For example, 8 rows are divided for the pairs ``("a", 0)`` and ``("b", 2)``. A block of "a"
-        begins at row 4. A block of "b" begins at row 8 of "b", which is row 6 of the divided rows.
-        If ``most`` is 3, the result is ``[[(0, 2), (2, 2)], [(4, 2)], [(6, 2)]]``.
+        The borders of all tensors together divide the rows into intervals. Each interval is divided
+        into as few equal parts as possible. The result has a list for each interval, with its parts
+        as (first row, number of rows).
+
+        For example, ``row_groups(8, 3, ("a", 0), ("b", 2))`` divides rows 0 to 7:
+
+        - A block of "a" begins at row 4 of "a". This is a border at row 4 - 0 = 4.
+        - A block of "b" begins at row 8 of "b". This is a border at row 8 - 2 = 6.
+        - The result is ``[[(0, 2), (2, 2)], [(4, 2)], [(6, 2)]]``.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)

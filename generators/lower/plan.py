@@ -208,14 +208,18 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Groups of successive layers, if some layers rotate queries and keys and others do not.
+        """Ranges of successive layers that all rotate queries and keys, or that all do not.
 
-        A group is (first layer, True if its layers rotate, number of layers). The list is empty if
-        all layers rotate, or if positions are not rotary.
+        An element is (first layer, True if the layers rotate, number of layers). For example,
+        layers 0 and 1 rotate and layer 2 does not: ``[(0, True, 2), (2, False, 1)]``. A layer
+        rotates if it has a rotary embedding. If all layers rotate, or if the model has no rotary
+        embedding, the list is empty.
 
-        If the list is not empty, the scratchpad has separate cosines and sines for each layer.
-        Layers that do not rotate have those of position 0 (no rotation). So all layers can be
-        iterations of a loop.
+        If the list is not empty, each layer reads its own table of cosines and sines in the
+        scratchpad. The program uses the list to fill these tables. The table of a layer that
+        rotates has the cosines and sines of the tokens' positions. The table of any other layer has
+        those of position 0, which rotate by an angle of 0. So all layers can have the same
+        instructions, as iterations of a loop.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]
@@ -236,20 +240,24 @@ class Plan:
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def recomputed_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Divide the columns of a key or value projection into parts, which a run computes in turn.
+        """Return the ranges of columns in which each run computes the keys or values of all tokens.
 
-        The method is for a KV cache that stores the inputs of attention. Each run then computes the
-        keys and values of all cached tokens, and the accumulators may be too small for all columns.
-        ``op`` is the linear layer that computes them.
+        The method is for a KV cache that stores the inputs of attention instead of keys and values.
+        ``op`` is the linear layer that computes the keys or the values. Each run computes one range
+        of columns after another, because the accumulators may be too small for all columns.
 
-        The result has a pair (first, end) for each part, in tile columns: ranges of columns as wide
-        as the array. Parts are multiples of a smallest part; only the last part may be smaller. The
-        smallest part is one tile column. If keys are rotated by a rotary embedding, it is the
-        fewest tile columns with whole heads.
+        A range (first, end) has the tile columns ``first`` to ``end - 1``. A tile column is a range
+        of columns as wide as the array. There are as few ranges as possible, with these rules:
 
-        There are as few parts as possible. If a part is larger than the smallest part, its sums
-        need at most half of the available accumulator rows. So one part can be requantized while
-        the next part is multiplied.
+        - The sums of a range need at most half of the available accumulator rows. Then the sums of
+          one range can be requantized while the next range is multiplied.
+        - If a rotary embedding rotates the keys, each range of key columns begins with a new head.
+        - If even the smallest range needs more than half of these rows, all ranges have the
+          smallest size: one tile column, or the fewest tile columns with whole heads.
+
+        For example, the accumulators have 1024 rows, and the cache stores 128 tokens. Each tile
+        column then needs 128 accumulator rows, so a range has at most 4 tile columns. A layer with
+        10 tile columns is divided into ``[(0, 3), (3, 6), (6, 10)]``.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -313,7 +321,14 @@ def part(rescale: Rescale, first: int, count: int) -> Rescale:
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
-    """Divide ``total`` columns into ranges (first, count) with equal requantization parameters."""
+    """Divide columns into ranges of adjacent columns with equal requantization parameters.
+
+    - ``rescale``: the parameters of each column (bias, multiplier and shift).
+    - ``total``: the number of columns.
+
+    The result is a list of ranges (first, count). Each range is as long as possible. For example,
+    four columns have the parameters a, a, b, a. The result is ``[(0, 2), (2, 1), (3, 1)]``.
+    """
     if rescale.per_tensor:
         return [(0, total)]
     columns = np.stack((rescale.bias, rescale.multiplier, rescale.shift)).T  # [total, 3]

@@ -33,8 +33,10 @@ def lower_pool(lowering: Lowering, step: Step) -> None:
     The array multiplies a row of ones by the sequence's rows, which gives their sum. The
     requantization of the sum also divides it by the number of rows.
 
-    The row of ones and the requantization parameters are loaded into a scratchpad buffer, which has
-    the name of the step's label.
+    - ``lowering``: the program to which the instructions are appended.
+    - ``step.op``: the operation that computes the mean (:class:`Pool`).
+    - ``step.label``: the name for a scratchpad buffer, for example ``after.0``. The instructions
+      load the row of ones and the requantization parameters into this buffer.
     """
     label, op = step.label, step.op
     assert isinstance(op, Pool)

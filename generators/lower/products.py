@@ -74,14 +74,16 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies rows of activations by this product's weights.
 
-        These weights are a rectangle of a layer's weight matrix: a range of rows and a range of
-        tile columns. A tile column is as wide as the array. The weights must be on the chip.
+        The weights are a rectangle of a layer's weight matrix: a range of rows and a range of tile
+        columns. A tile column is as wide as the array. The weights must be on the chip.
 
-        - ``source``: the view (address and row stride) of the activations in the scratchpad. It
-          begins at the activation column that is multiplied by the rectangle's first weight row.
-        - ``sums``: the view of the accumulators for the layer. Its address is the first accumulator
-          row of the layer's tile column 0. Its stride is the number of accumulator rows from one
-          tile column to the next. The instruction adds only to the tile columns of the rectangle.
+        - ``source``: the scratchpad address and row stride of the activations. The caller adds the
+          rectangle's offset to the address. For example, if the rectangle begins at weight row 64,
+          the address is that of activation column 64.
+        - ``sums``: the accumulator row for tile column 0 of the layer, and the number of
+          accumulator rows from one tile column to the next. The method adds the rectangle's offset.
+          For example, if the rectangle begins at tile column 3, its sums begin 3 strides after
+          ``sums.place``.
         - ``m``: the number of rows of activations.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
@@ -146,35 +148,42 @@ class Matrix:
     def columns(self, op: Linear, cols: int) -> int:
         """Return the number of columns in a requantized row of the layer ``op``.
 
-        Usually this is the number of the layer's output columns. If a weight tile stores the keys
-        of several heads, requantization may also write zeros between the heads' queries
+        Usually this is the number of the layer's output columns. If the layer computes the queries
+        of attention, its requantized row may have additional columns of zeros
         (:func:`query_starts`). The number includes these zeros.
         """
         return (self.places[-1] + 1) * cols if self.places else op.target.columns
 
     def place(self, tile: int) -> int:
-        """Return the position of tile column ``tile`` in a row of the layer's requantized result.
+        """Return the index of the layer's tile column ``tile`` in the layer's requantized result.
 
-        A tile column is a range of columns as wide as the array. Usually the position is ``tile``.
-        If the layer computes queries, the row may have additional tile columns of zeros
-        (:func:`query_starts`). The position then counts the zeros before ``tile`` too.
+        A tile column is a range of columns as wide as the array. Tile columns are counted from 0.
+
+        Usually the result is ``tile``. If the layer computes the queries of attention, its
+        requantized result may have additional tile columns of zeros (:func:`query_starts`). For
+        example, the layer computes the tile columns q0 and q1, and the requantized result is q0,
+        zeros, q1. Then ``place(1)`` returns 2.
         """
         return self.places[tile] if self.places else tile
 
     def layer_tiles(self, first: int, count: int) -> tuple[int, int]:
-        """Return the tile columns of a layer that belong to a range of the requantized result.
+        """Return the tile columns of a layer that are in a range of the layer's requantized result.
 
-        A tile column is a range of columns as wide as the array. If the layer computes queries, a
-        row of the result may have tile columns of zeros before some queries (:func:`query_starts`).
-        The tile columns of the layer are numbered without these zeros, those of the result with the
-        zeros.
+        A tile column is a range of columns as wide as the array. If the layer computes the queries
+        of attention, its requantized result may have additional tile columns of zeros
+        (:func:`query_starts`).
 
-        ``first`` and ``count`` are a range of tile columns of the result, including zeros. The
-        method returns (first, count) of the layer's tile columns in this range. If the result has
-        no zeros, it returns the arguments.
+        For example, a layer computes the tile columns q0 and q1, and its requantized result is q0,
+        zeros, q1:
 
-        For example, the result has zeros in tile column 1. The tile columns 0 to 2 of the result
-        are then the tile columns 0 and 1 of the layer: ``layer_tiles(0, 3)`` returns (0, 2).
+        - ``layer_tiles(0, 3)`` is for q0, zeros and q1. It returns (0, 2): the layer's tile columns
+          q0 and q1.
+        - ``layer_tiles(1, 2)`` is for zeros and q1. It returns (1, 1): the layer's tile column q1.
+
+        The argument ``first`` is the index of a tile column in the requantized result, and
+        ``count`` is a number of tile columns there. The result is (index of a tile column in the
+        layer, number of tile columns of the layer). Without additional zeros, the result is
+        (``first``, ``count``).
         """
         if not self.places:
             return first, count
@@ -182,25 +191,25 @@ class Matrix:
         return begin, bisect_left(self.places, first + count) - begin
 
     def spaced_groups(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
-        """Divide a range of a layer's tile columns into groups with equally spaced sums.
+        """Divide a range of a layer's tile columns into groups whose sums are equally spaced.
 
-        A tile column is a range of columns as wide as the array. ``first`` and ``count`` are the
-        range. Usually the sums of successive tile columns are adjacent in the accumulators, and
-        there is one group. If the layer computes queries, unused accumulators for tile columns of
-        zeros may be between the sums (:func:`query_starts`).
+        A tile column is a range of columns as wide as the array. If the layer computes the queries
+        of attention, some accumulators between its sums may be unused, for tile columns of zeros
+        (:func:`query_starts`).
 
-        Yields ((first, count), offset, distance) for each group, in tile columns:
+        For example, the accumulators contain q0, q1, unused, q2, unused, q3, where q0 to q3 are the
+        layer's tile columns. ``spaced_groups(0, 4)`` yields two groups ((first, count), offset,
+        distance):
 
-        - ``(first, count)``: the tile columns of the group. The layer has no tile columns of zeros,
-          so they are not counted.
-        - ``offset``: the distance in the accumulators from the first sums of the range to the first
-          sums of the group. Zeros between them are counted.
-        - ``distance``: the distance in the accumulators between successive tile columns of the
-          group. It is 1 if they are adjacent, or if there is only one.
+        - ((0, 2), 0, 1): the group begins with q0 and has 2 tile columns. The distance from q0 to
+          q1 is 1.
+        - ((2, 2), 3, 2): the group begins with q2 and has 2 tile columns. The offset from q0 to q2
+          is 3, and the distance from q2 to q3 is 2.
 
-        For example, the accumulators contain q0, q1, zeros, q2, zeros, q3 (q: tile columns of
-        queries). ``spaced_groups(0, 4)`` yields ((0, 2), 0, 1) for q0 and q1, and ((2, 2), 3, 2)
-        for q2 and q3.
+        The offset is from the first tile column of the whole range to the first tile column of the
+        group. The distance is from each tile column of the group to the next one, or 1 if there is
+        only one. The unit of the offset and of the distance is the accumulators of one tile column.
+        If all sums are adjacent, the only group is ((``first``, ``count``), 0, 1).
         """
         places = self.places[first : first + count]
         if not places:
@@ -240,16 +249,18 @@ class Room:
     def layer(
         self, op: Linear, part: WeightRectangle, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store weights of a layer in the memory :attr:`home`, and return their products.
+        """Store a rectangle of a layer's weight matrix in the memory :attr:`home`.
 
-        A product (:class:`Product`) describes the multiplication of activations by one stored part
-        of the weights. A layer may have a low-rank correction: two thin matrices, whose product is
-        added to the weights.
+        - ``op``: the linear layer.
+        - ``part``: the rectangle, as rows and columns of the weight matrix [k, n].
+        - ``thin``: for a layer with a low-rank correction. The correction is the product of two
+          thin matrices, which is added to the weights. ``thin`` has the ranges of rows of the
+          second thin matrix that this call also stores. The first thin matrix is a linear layer of
+          its own, and needs a separate call.
 
-        - ``part``: the rows and columns of the weight matrix [k, n] to store.
-        - ``thin``: ranges of rows of the second thin matrix, to store as well (default: none).
-
-        The result is (products with the weights, products with the second thin matrix).
+        The result is a pair of lists: for the weights, and for the second thin matrix. Each element
+        is a :class:`Product`, which has the address of a stored rectangle, and the flags of the
+        instruction that multiplies by it.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]
