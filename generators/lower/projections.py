@@ -89,27 +89,34 @@ class Instructions(Rules):
         """Return the first accumulator row that is reserved for the sums named ``name``.
 
         The first call with a name reserves ``rows`` rows. Later calls with this name return the
-        same row. Sums of the MLP and of the output head may overlap all other sums, because those
-        are requantized earlier.
+        same first row.
+
+        There are two kinds of sums: those of the MLP and the output head, and all other sums. The
+        program requantizes all sums of one kind before it computes sums of the other kind. So sums
+        of different kinds may use the same accumulator rows. Sums of one kind have separate rows.
+
+        Raises :class:`FitError` if there are too few accumulator rows.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
     def stride(self, op: Linear) -> int:
-        """Return the distance between the sums of successive tile columns, in accumulator rows.
+        """Return the distance (accumulator rows) between the sums of successive tile columns.
 
         A tile column is a range of output columns of the layer ``op``, as wide as the array. The
         result is:
 
-        - :attr:`rows` if a run may have several rows (:attr:`rows` is the largest number of rows).
-          The output head always processes one row, and belongs to the next case.
-        - 2 if each run has one row, except for attention's output projection. All sums are then in
-          one of the two accumulator banks (even rows, odd rows). They can be requantized while
-          another product writes the other bank.
-        - 1 for attention's output projection if each run has one row. During this product, results
-          of attention are requantized from both banks, so that a single bank has no advantage.
+        - If ``op`` is the output head: 2. The output head always processes one row.
+        - If a run may have several rows, for all other layers: :attr:`rows`, the largest number of
+          rows.
+        - If each run has one row, for attention's output projection: 1.
+        - If each run has one row, for all other layers: 2.
+
+        With the result 2, all sums of the layer are in one of the two accumulator banks (even rows,
+        odd rows). They can be requantized while another product writes the other bank.
         """
         if self.rows > 1 and op is not self.plan.head:
             return self.rows
+        # Beside attention's output projection, contexts are requantized from both banks.
         return 1 if op.source.name in self.plan.contexts else BANKS
 
     def sums(self, op: Linear, tile: int = 0) -> int:
@@ -201,22 +208,23 @@ class Instructions(Rules):
     ) -> None:
         """Append the instruction that requantizes a layer's sums and writes the result (DRAIN).
 
-        - ``target`` is the address and row stride of the result. The default is the place of the
-          selected rows and columns in the result's buffer.
-        - ``flags`` are names of further instruction flags.
-        - ``rows`` (first, count) selects rows of the sums. The default is all rows.
-        - ``tiles`` (first, count) selects tile columns: ranges of columns as wide as the array. The
-          default is all tile columns.
-        - ``acc`` is the accumulator row of row 0 in the first selected tile column. Row 0 of the
-          next tile column is :meth:`stride` accumulator rows later. The default is the row that is
-          reserved for the layer's sums.
-        - ``table`` is used only if ``flags`` contains ``argmax``. It is the index of the first
-          selected column in the layer's result. It is named after the instruction's operand
-          ``table``.
-        - ``factor`` is used after a deferred norm. This norm stores a scale factor for each row, by
-          which the DRAIN multiplies. ``factor`` is the number of the stored factor for row 0.
-        - ``behind`` are the operations after the layer. If the first is a rotary embedding or a
-          gate (elementwise product), the DRAIN also computes it.
+        - ``op``: the layer.
+        - ``target``: the address and row stride to which the first selected row and column is
+          written. The default is the place of this row and column in the result's buffer.
+        - ``flags``: names of further instruction flags.
+        - ``rows``: selected rows of the sums, as (first, count). The default is all rows.
+        - ``tiles``: selected tile columns, as (first, count). The default is all tile columns. A
+          tile column is a range of columns as wide as the array.
+        - ``acc``: the accumulator row for row 0 in the first selected tile column. The default is
+          the accumulator row that is reserved for the layer. From each tile column to the next are
+          :meth:`stride` accumulator rows.
+        - ``table``: only for the flag ``argmax``. It is the index of the first selected column in
+          the layer's result.
+        - ``factor``: only for row 0 after a deferred norm. A deferred norm stores a scale factor
+          for each row, and the DRAIN multiplies the row by the factor. ``factor`` is the number of
+          the stored factor for row 0. For row i > 0, the number is i.
+        - ``behind``: the operations after the layer. If the first is a rotary embedding or a gate
+          (elementwise product), the DRAIN also computes it.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -254,15 +262,18 @@ class Instructions(Rules):
     def row_operand(self, first: int, count: int, total: int) -> Count:
         """Return the operand for the number of activation rows that an instruction processes.
 
-        A run is one execution of a program, with one row for each token. It has at most
-        :attr:`rows` rows. ``count`` is the number of rows that the instruction processes in a run
-        of :attr:`rows` rows.
+        A run of the program has one activation row for each token. For example, the program
+        processes chunks of a prompt, of 1 to 16 tokens. Then :attr:`rows` is 16, and the operand
+        is:
 
-        - If ``count`` is less than :attr:`rows`, the result is the constant ``count``.
-        - If ``count`` is :attr:`rows`, the instruction processes all rows of a run. If the number
-          of rows varies from run to run, the result is a register operand (:class:`Given`), and the
-          host writes the register before each run. Otherwise the result is the constant
-          :attr:`rows`.
+        - If ``count`` is 16, the instruction processes all rows of the run. The operand is a
+          :class:`Given`, which reads the number of rows from a register. The host writes the
+          register before each run.
+        - If ``count`` is less than 16, the instruction always processes ``count`` rows. The operand
+          is the constant ``count``. For example, the output head processes one row in every run.
+
+        If all runs have the same number of rows, the operand is always the constant ``count``. The
+        arguments ``first`` and ``total`` have no effect.
         """
         return count if count < self.rows else self.m
 
@@ -289,17 +300,17 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the number of parameter words that are loaded together for the operations ``ops``.
+        """Return the number of words that several operations need together in the parameter memory.
 
-        A parameter word has the requantization parameters of several columns. Usually the parameter
-        memory contains the loaded words of all operations at the same time. The result is then the
-        total number of their words.
+        ``ops`` are successive operations, for example a linear layer and the norm after it. A word
+        has the requantization parameters of several columns. The result is:
 
-        The result is 0 in these cases:
+        - If the parameters of the whole model stay in the parameter memory: 0.
+        - If the first operation is a linear layer whose result is not added to the residual stream:
+          0. Words of one operation may replace those of the operation before.
+        - In all other cases: the number of words of all operations in ``ops``.
 
-        - All parameters stay in the parameter memory, so that runs load none.
-        - The first operation is a linear layer whose result is not added to the residual stream.
-          The parameters of the operations are then loaded one after another, not together.
+        The result 0 means that the parameter memory has room for these operations.
         """
         passing = self.plan.data_placement.passing
         if not passing or (isinstance(ops[0], Linear) and not ops[0].residual):
@@ -307,7 +318,16 @@ class Instructions(Rules):
         return sum(self._words_of(op).count for op in ops)
 
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
-        """Return the instructions that normalize or convert the rows of the residual stream."""
+        """Return the instructions of successive norms and conversions, for all rows of a tensor.
+
+        ``ops`` are the norms and conversions, in order. The first of them reads the residual
+        stream. A conversion changes the scale or the width of numbers. If a run processes the rows
+        in several groups (:attr:`apart`), all operations process one group before the next group
+        begins.
+
+        If requantization parameters are in external memory, the method also appends their loads to
+        the program. The argument ``label`` has no effect.
+        """
         words = self.params(*((self._words_of(op), 0, 0) for op in ops))
         return Rows(chunks=self.chunks(ops, words, self.apart))
 
@@ -341,16 +361,16 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
-        """Append a linear layer's products with the input columns that are already computed.
+        """Append a linear layer's products with those input columns that are already computed.
 
-        The layer is the one with the input ``tensor``. Its result must be added to the residual
-        stream. The rows of its weights may be divided into ranges. Each range has a separate
-        product with the input columns of the same indices, and the products are added to the same
-        sums.
+        ``tensor`` is the input of the layer. The layer must be one whose result the model adds to
+        the residual stream. The layer's weight rows may be divided into ranges, with a separate
+        product for each range. A product with weight rows 64 to 127 reads input columns 64 to 127.
+        The products of all ranges add to the same sums.
 
         - ``columns`` is the number of input columns that are already computed, from column 0 on.
-          The method appends each product that needs only these columns, unless an earlier call has
-          appended it.
+          The method appends all products that read only these columns. It omits products that an
+          earlier call has appended.
         - ``rows`` (first, count) selects rows of the input. The default is all rows.
 
         For example, the ranges are weight rows 0 to 63 and 64 to 127. A call with 64 columns

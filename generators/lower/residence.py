@@ -75,11 +75,13 @@ class WeightHome(enum.StrEnum):
 
 
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
-    """Return the memories that have room for all weights of a model, the preferred one first.
+    """Return the memories that have room for all weights of a model, the fastest one first.
 
-    The order is weight slots (array storage for one weight tile each), scratchpad, external memory.
-    External memory is always in the list. With weight slots, products of few rows are fastest:
-    other weights must first be copied into the array, which takes longer than such a product.
+    - Weight slots (array storage for one weight tile each). Products read weights in slots
+      directly.
+    - The scratchpad. Each product must first copy its weights from the scratchpad to the array.
+    - External memory. Each run must first load the weights from external memory to the scratchpad.
+      This memory is always the last one in the list.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):
@@ -193,23 +195,21 @@ class Kept:
         """Return an operand of PRELOAD, the instruction that copies keys or values to weight slots.
 
         A weight slot is storage in the array for one weight tile. In a slot, the key of a token is
-        a column, and the value of a token is a row. ``register`` selects the operand:
+        a column, and the value of a token is a row. ``register`` selects one of four operands:
 
-        - ``Register.KEY``: number of the slot for the first written key.
-        - ``Register.KEY_LINE``: column of the first written key in its slot.
-        - ``Register.VALUE``: number of the slot for the first written value.
-        - ``Register.VALUE_LINE``: row of the first written value in its slot.
+        - ``Register.KEY``: the number of the weight slot for the first copied key.
+        - ``Register.KEY_LINE``: the column of this key in the slot.
+        - ``Register.VALUE``: the number of the weight slot for the first copied value.
+        - ``Register.VALUE_LINE``: the row of this value in the slot.
 
-        Usually the operand is ``first`` plus the content of a register, which the host writes
-        before each run. A run may process several texts. ``register`` is the register of text 0,
-        and the operand reads the corresponding register of text number :attr:`text`.
+        ``first`` is the operand for token 0. For KEY and VALUE, it is the first slot that is
+        allocated for the keys or values. For KEY_LINE and VALUE_LINE, it is 0. The result is:
 
-        - For KEY and VALUE, ``first`` is the number of the first slot allocated for keys or values.
-        - For KEY_LINE and VALUE_LINE, ``first`` is 0.
-
-        The operand is the constant ``first`` if PRELOAD writes the keys or values of all tokens at
-        once. This is the case for an encoder-decoder's source text. It is also the case if each run
-        computes the keys and values of all tokens again.
+        - If each run copies the keys or values of new tokens: ``first`` plus the content of a
+          register (:class:`Given`). The host writes the register before each run. Each text in a
+          run has separate registers, and the operand reads that of text :attr:`text`.
+        - If the keys or values of all tokens are copied together: the constant ``first``. An
+          example is the source text of an encoder-decoder.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -332,12 +332,20 @@ class Memory:
         return Words(first, len(words))
 
     def check_words(self) -> None:
-        """Raise :class:`FitError` if the parameter memory has too few words for the model.
+        """Raise :class:`FitError` if the parameter memory is too small for the model.
 
-        The model needs the words that :meth:`take_words` has allocated. A word has requantization
-        parameters. A machine may reserve the first ``pre_depth`` words for two instructions that
-        requantize accumulator rows: SOFTMAX and NORM. The error is also raised if these two
-        instructions need more than ``pre_depth`` words.
+        The memory must have room for all words that :meth:`take_words` has allocated. A word has
+        requantization parameters. The configuration has ``param_depth`` words, and may reserve the
+        first ``pre_depth`` of them for the instructions SOFTMAX and NORM.
+
+        For example, ``param_depth`` is 64 and ``pre_depth`` is 8. The error is raised in these
+        cases:
+
+        - More than 8 words are allocated for requantizing sums by SOFTMAX and NORM.
+        - More than 56 words are allocated for all other parameters.
+
+        If ``pre_depth`` is 0, no words are reserved, and all words together are compared with
+        ``param_depth``.
         """
         pre_words = sum(map(len, self.pre_words))
         if pre_words > self.config.pre_depth:

@@ -138,9 +138,10 @@ class Rules(ABC):
 
     @abstractmethod
     def lower_linear(self, step: Step) -> None:
-        """Append the instructions of a step that begins with a linear layer.
+        """Append the instructions of a linear layer and of the operations after it.
 
-        The step may also have rowwise operations after the layer, such as norms.
+        ``step.op`` is the layer, and ``step.behind`` has the operations after the layer. The
+        operations in ``step.behind``, such as norms, process each row separately.
         """
 
     @abstractmethod
@@ -148,7 +149,12 @@ class Rules(ABC):
         """Append the instructions of an attention."""
 
     def lower_rowwise(self, step: Step) -> None:
-        """Append the instructions of a step that begins with a norm or a conversion."""
+        """Append the instructions of a norm or a conversion, and of the operations after it.
+
+        ``step.op`` is the norm or the conversion. A conversion changes the scale or the width of
+        numbers. The operations in ``step.behind`` follow ``step.op``, and also process each row
+        separately.
+        """
         assert isinstance(step.op, Rowwise)
         rows = self.rowwise(step.label, [step.op, *step.behind])
         if rows.loads:
@@ -233,16 +239,23 @@ class Rules(ABC):
     ) -> Iterator[Draft]:
         """Yield the instructions that multiply rows of activations by a linear layer's weights.
 
-        The weights are a matrix [k, n], whose k rows may be divided into ranges. Each range has
-        separate instructions, which add to the same sums.
+        - ``op``: the layer. Its weights are a matrix [k, n].
+        - ``matrix``: the location of the layer's weights. The k weight rows may be divided into
+          ranges. Each range has separate instructions, and the instructions of all ranges add to
+          the same sums.
+        - ``splits``: the indices of the ranges to multiply by.
+        - ``rows``: selected activation rows, as (first, count).
+        - ``tiles``: selected tile columns of the weights, as (first, count). A tile column is as
+          wide as the array.
+        - ``sums.place``: the accumulator row for the first selected activation row and tile column.
+        - ``sums.stride``: the number of accumulator rows from one tile column to the next.
+        - ``source``: the address and row stride of the activations, from the first selected row and
+          column 0 on. The default is the layer's input tensor.
 
-        - ``splits`` are the indices of the ranges to multiply by. The last range includes the
-          second thin matrix of the layer's low-rank correction, if there is one.
-        - ``rows`` (first, count) selects rows of the activations.
-        - ``tiles`` (first, count) selects tile columns of the weights, each as wide as the array.
-        - ``sums`` has the accumulator row for the first selected activation row and tile column.
-          Its stride is the number of accumulator rows from one tile column to the next.
-        - ``source`` is the address and stride of the activations (default: the layer's input).
+        A layer may have a low-rank correction: the product of two thin matrices is added to the
+        weights. If ``splits`` contains the last range, the method also yields the instructions that
+        multiply by the second thin matrix. The caller must compute the product with the first thin
+        matrix before.
         """
         m = self.row_operand(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -274,33 +287,36 @@ class Rules(ABC):
         beside: View | None = None,
         factor: int = 0,
     ) -> list[Draft]:
-        """Return instructions that requantize a linear layer's sums and write the result (DRAIN).
+        """Return the DRAIN instructions that requantize a linear layer's sums and write the result.
 
-        The instructions also compute the layer's activation, and add its residual. Usually the
-        result is one instruction. If the result tensor has a separate buffer for each range of
-        rows, and ``target`` is not given, each of these ranges has one instruction.
+        A DRAIN also computes the layer's activation function, and adds the residual. Usually the
+        result is one instruction. If ``target`` is not given, and several scratchpad buffers have
+        different rows of the result tensor, each of these buffers has one instruction.
 
-        - ``sums``: view (address and stride) of the selected sums in the accumulators.
-        - ``rows`` and ``columns``: ranges (first, count) of the result that are computed.
-        - ``params``: index of the first requantization parameter word in the parameter memory.
+        - ``op``: the layer.
+        - ``sums``: the address and stride of the selected sums in the accumulators.
+        - ``rows`` and ``columns``: selected rows and columns of the result, each as (first, count).
+        - ``params``: the index of the first requantization parameter word in the parameter memory.
         - ``flags``: names of further instruction flags.
-        - ``target``: view to which the instruction writes. By default, this is the address of the
-          selected rows and columns in the result tensor's buffer.
+        - ``target``: the address and row stride to which the result is written. The default is the
+          place of the selected rows and columns in the result tensor's buffer.
         - ``behind``: the operations after the layer. If the first is a rotary embedding or a gate
           (elementwise product), the DRAIN also computes it.
+        - ``table`` and ``beside``: further operands, which are described below.
+        - ``factor``: only for row 0 after a deferred norm. A deferred norm stores a scale factor
+          for each row, and the DRAIN multiplies the row by the factor. ``factor`` is the number of
+          the stored factor for row 0. For row i > 0, the number is i. If several rows are selected
+          from row 0 on, ``factor`` must be 0.
 
-        The meaning of ``table`` and ``beside`` depends on the additional operation of the DRAIN:
+        A DRAIN reads ``table`` and ``beside`` in these cases:
 
-        - Activation function: ``table`` is the number of its table in the vector engine.
-        - Rotary embedding: ``beside`` is the view of the cosines and sines. ``table`` is the number
-          of a head's columns.
-        - Gate: ``beside`` is the view of the multipliers. ``table`` is their zero point.
-        - Argmax (flag ``argmax``): ``table`` is the index of the first column.
-
-        ``factor`` is used after a deferred norm. Such a norm stores one factor for each row, and
-        the DRAIN multiplies each row by its factor. If an instruction begins at row 0, ``factor``
-        is the number of that row's factor. If it begins at row i > 0, the number is i. The next
-        rows have the next numbers.
+        - If the layer has a tabulated activation function: ``table`` is the slot number of its
+          table in the vector engine.
+        - If the DRAIN computes a rotary embedding: ``beside`` is the address and stride of the
+          cosines and sines. ``table`` is the number of columns of a head.
+        - If the DRAIN computes a gate: ``beside`` is the address and stride of the multipliers.
+          ``table`` is their zero point.
+        - If ``flags`` contains ``argmax``: ``table`` is the index of the first selected column.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -352,19 +368,21 @@ class Rules(ABC):
         return chunks
 
     def drains_with_norms(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield requantizing instructions (DRAIN), each followed by the norms of completed rows.
+        """Yield requantizing instructions (DRAIN), and norms as soon as their rows are written.
 
         - ``drains``: the DRAIN instructions, which write the rows of a tensor in ascending order.
-        - ``chunks``: norms and conversions of the tensor, for successive ranges of rows. Each
-          element is a pair (end, instructions). ``end`` is the index of the row after the range.
+        - ``chunks``: a list of pairs (end, instructions). The instructions are norms and
+          conversions of the tensor's rows, from the previous pair's ``end`` to row ``end - 1``.
 
-        The norms and conversions of a range follow the DRAIN that writes the last row of the range.
-        For example, two DRAINs write rows 0 to 3 and rows 4 to 7, and the ranges end at 4 and 8.
-        The order is: first DRAIN, instructions for rows 0 to 3, second DRAIN, instructions for rows
-        4 to 7.
+        For example, two DRAINs write rows 0 to 3 and rows 4 to 7. The pairs in ``chunks`` have the
+        ends 4, 8 and 12. The method yields:
 
-        The method removes the pairs whose instructions it yields from the list ``chunks``. If the
-        machine supports it, a DRAIN and the norm directly after it become one instruction.
+        - the first DRAIN, and the instructions of the pair with end 4;
+        - the second DRAIN, and the instructions of the pair with end 8.
+
+        The method removes these two pairs from ``chunks``. The pair with end 12 remains in the
+        list, for a later call. If the machine supports it, a DRAIN and the norm directly after it
+        become one instruction.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -385,20 +403,22 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the addresses and sizes for a vector instruction that writes rows of a tensor.
+        """Return the operands that all instructions of the vector engine have, for one instruction.
 
-        The methods of the result (:class:`Work`) return the instruction.
+        The result is a :class:`Work`. Its methods add the operands of one kind of instruction, and
+        return the instruction. For example, ``vector_operands(...).requantize(...)`` returns a
+        requantizing instruction.
 
-        - ``source``: view (address and stride) that the instruction reads.
+        - ``source``: the address and stride of the data that the instruction reads.
         - ``target``: the tensor that the instruction writes.
-        - ``rows`` and ``columns``: ranges (first, count) of the tensor that the instruction writes.
-        - ``m``: number of rows that the instruction processes. If the number differs from run to
-          run, it is an operand that reads a register.
-        - ``params``: index of the first requantization parameter word in the parameter memory.
-        - ``place``: view to which the instruction writes. By default, this is the address of the
-          selected rows and columns in the tensor's buffer.
-        - ``anew``: true if the old content of the tensor's buffer is not needed from this
-          instruction on.
+        - ``rows`` and ``columns``: the rows and columns of the tensor that the instruction writes,
+          each as (first, count).
+        - ``m``: the operand for the number of rows. Usually it is the count of ``rows``. If some
+          runs process fewer rows, it is an operand that reads the number from a register.
+        - ``params``: the index of the first requantization parameter word in the parameter memory.
+        - ``place``: the address and row stride to which the instruction writes. The default is the
+          place of ``rows`` and ``columns`` in the buffer of ``target``.
+        - ``anew``: true if the old content of this buffer is no longer needed.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
@@ -407,17 +427,22 @@ class Rules(ABC):
         )
 
     def obsolete_buffer(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of the buffer that an instruction writes, if its old content is obsolete.
+        """Return the name of the written buffer if an instruction makes its old content obsolete.
 
-        ``target`` is the view (address and stride) that the instruction writes in a scratchpad
-        buffer. The result becomes the instruction's field ``defines``. With this field, the
-        compiler knows that other buffers may occupy the same bytes until this instruction.
+        Scratchpad buffers may share bytes at different times. If an instruction has the name of a
+        buffer in its field ``defines``, other buffers may occupy the same bytes until this
+        instruction. The result of this method is for this field.
 
-        The result is an empty string in these cases:
+        ``target`` is the address and row stride that the instruction writes. The method returns the
+        name of the buffer at this address if all of these conditions are true. Otherwise it returns
+        an empty string.
 
-        - An earlier instruction of the same :class:`Step` has written to the buffer.
-        - ``anew`` is false: the caller states that the buffer's old content is still needed.
-        - :attr:`lasting` is true: each buffer has separate bytes during the whole program.
+        - The instruction is the first one of the current :class:`Step` that writes to the buffer. A
+          step is an operation with the rowwise operations (such as norms) after it.
+        - ``anew`` is true: the caller does not need the buffer's old content.
+        - :attr:`lasting` is false: buffers may share bytes.
+
+        Call the method once for each instruction, as each call counts as a write to the buffer.
         """
         if self.lasting:
             return ""
