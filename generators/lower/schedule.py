@@ -84,8 +84,9 @@ def schedule(
       number (:func:`celosia.generators.lower.batch.batched`).
     - ``sparse``: if true, weights may be stored as sparse matrices for the zero-skip unit.
     - ``search``: if false, the first program that fits is used.
-    - ``spills``: if false, programs that seldom fit are not tried, such as those that move
-      activations to external memory.
+    - ``spills``: if false, the function takes less time, but may miss programs that fit. For
+      example, it tries no program that moves activations out of a full scratchpad to external
+      memory.
 
     Raises :class:`FitError` if the configuration does not support an operation, or if no program
     fits. The message is from the attempt that was closest to fitting.
@@ -145,24 +146,26 @@ def _is_far(refusal: FitError, config: Config) -> bool:
 def first_plans(
     model: QuantizedModel, config: Config, *, sparse: bool
 ) -> tuple[list[list[Choices]], ...]:
-    """Return four lists of settings, with which the search for an encoder's program begins.
+    """Return the compiler settings with which the search for an encoder's program begins.
 
-    The settings (:class:`Choices`) of the compiler define the program's loops, and the sizes of
-    loads and of blocks. A block is a part of a tensor with a separate scratchpad buffer. The lists
-    differ in the memory of the tensors, and the search tries them in this order:
+    The result has four lists. Each element of a list is a series: an inner list of settings
+    (:class:`Choices`). The settings of one series have the same loops. They differ in three points:
+
+    - the size of loads of weights from external memory;
+    - the size of blocks (parts of tensors with separate scratchpad buffers);
+    - the tiles of zero weights that are omitted from storage.
+
+    The four lists differ in the memory of the tensors. The search tries the lists in this order:
 
     - List 0: all tensors stay in the scratchpad.
-    - List 1: all tensors stay in the scratchpad, and weights need less room. Each product is
-      computed in parts, which are the iterations of a loop. The weights of a part are loaded after
-      the product of the previous part, into the same buffer.
+    - List 1: all tensors stay in the scratchpad, and weights need less room there. Each product is
+      computed in parts. The weights of all parts are loaded into the same buffer in turn.
     - List 2: the model's input, and possibly other large tensors, are in external memory. Each
-      product is computed in parts. Each part loads the product's input from external memory again.
-      The list is empty if the model's input is not divided into blocks of columns.
-    - List 3: if the scratchpad has no room for a block, another block is moved to external memory.
+      product is computed in parts, and each part loads the product's input again. This list is
+      empty if the model's input is not divided into blocks of columns.
+    - List 3: blocks are moved to external memory if the scratchpad has no room for other blocks.
 
-    Each element of a list is a series: settings with the same loops. The settings of a series
-    differ in the sizes of loads and blocks. They also differ in the tiles of zero weights that are
-    omitted from storage. If ``sparse`` is true, weights may be stored as sparse matrices.
+    If ``sparse`` is true, weights may be stored as sparse matrices.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse

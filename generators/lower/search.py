@@ -70,20 +70,19 @@ class Search:
         return self._lowered[choices]
 
     def skips_smaller(self, plan: Choices, refusal: FitError) -> bool:
-        """Return whether the search can skip all settings with smaller loads than ``plan``.
+        """Return whether the search skips settings with smaller loads, after ``plan`` did not fit.
 
-        ``plan`` has compiler settings, and ``refusal`` is the error because their program does not
-        fit the machine. A load is an instruction that copies data from external memory to the
-        scratchpad. The settings to skip also have blocks that are at most as large as those of
-        ``plan``. A block is a part of a tensor with a separate buffer.
+        ``plan`` has the compiler settings of a program that does not fit the machine. ``refusal``
+        is the error with the reason. A load is an instruction that copies data from external memory
+        to the scratchpad. The skipped settings are those with loads and blocks that are at most as
+        large (:meth:`Choices.is_at_most`).
 
-        The result depends on the reason for the error:
-
-        - The tensors alone exceed the scratchpad: True, as smaller loads do not help. However, the
-          result is False if :attr:`patient` is true. The search then tries smaller loads for an
-          error message that names the fewest bytes.
-        - The program has too many words: usually True, as smaller loads need more instructions.
-        - Any other reason: False.
+        - If the program has too many words: usually True, because smaller loads need more
+          instructions. The result is False if smaller blocks may save other instructions, such as
+          moves of blocks.
+        - If the tensors exceed the scratchpad even without loaded data: True, because smaller loads
+          do not help. However, if :attr:`patient` is true, the result is False.
+        - If there is any other reason: False.
         """
         if refusal.reason == Reason.TOO_LONG:
             # Smaller loads and blocks may save words in two cases: if each iteration loads the
@@ -95,10 +94,14 @@ class Search:
     def try_out(self, plan: Choices) -> PlacedTrial:
         """Return a program of the first :data:`SAMPLED` layers, with its predicted cycles.
 
-        ``plan`` has the compiler's choices for the program, such as its tiling. A program is a
-        sequence of items (groups of instructions). A load precedes the item that uses its data by
-        at most ``plan.ahead`` items. If the buffers then exceed the scratchpad, smaller numbers are
-        tried. Raises :class:`FitError` if the program fits with none of them.
+        ``plan`` has the compiler settings for the program, such as its tiling. One setting is
+        ``plan.ahead``: the largest distance from a load to the instructions that use its data. The
+        distance is counted in items (groups of instructions). Loaded data occupy the scratchpad for
+        less time if the distance is smaller.
+
+        If the program does not fit the machine with the distance ``plan.ahead``, the method tries
+        smaller distances, down to 0. Raises :class:`FitError` if the program does not fit with any
+        of these distances.
         """
         try:
             lowered = self._lower(plan)
@@ -179,16 +182,19 @@ class Search:
         return axes
 
     def improve(self, best: PlacedTrial) -> list[PlacedTrial]:
-        """Return programs found by changing one choice of ``best`` after another, fastest first.
+        """Return faster programs, found by changing one compiler setting of ``best`` after another.
 
-        Choices are settings of the compiler, such as the size of loads. For each choice, the method
-        tries all alternatives from :meth:`changes`. It keeps the program with the fewest predicted
-        cycles, and changes the next choice of this program. If cycles are equal, the program with
-        fewer words is kept.
+        For each setting, such as the size of loads, the method tries all alternatives from
+        :meth:`changes`. It continues with the program that has the fewest predicted cycles. If
+        cycles are equal, it continues with the program that has fewer words.
 
-        If ``best`` is faster with layers that end with the next layer's norm
-        (:attr:`Choices.ends_ahead`), the search is done from both programs. The result then has two
-        programs, and otherwise one.
+        Before these changes, the method also tries the setting :attr:`Choices.ends_ahead`: each
+        layer ends with the norm of the next layer's input. It is not tried if it would prevent a
+        loop over the layers.
+
+        - If ``ends_ahead`` makes ``best`` faster, the result has two programs: one improved from
+          ``best``, and one improved from ``best`` with ``ends_ahead``. The faster one is first.
+        - Otherwise the result has one program, improved from ``best``.
         """
         plan, plans = best.source.choices, list[Choices]()
         # The iterations of a loop are at equal distances, which the last layer's end is not.

@@ -53,11 +53,11 @@ class Stage:
 
     @property
     def opening(self) -> Item:
-        """The first item of the program, whose loads precede all other loads.
+        """The program's first group of instructions, whose loads precede all other loads.
 
-        An item is a group of instructions, and the loads from external memory that must precede
-        these instructions. If the first item does not have the stream name :data:`OPENING`, reading
-        this property inserts an empty item with this name before it.
+        The group is an :class:`Item`: instructions, and the loads from external memory that these
+        instructions need. If the program has no such first group yet, reading this property adds an
+        empty one at the start of the program.
         """
         if not self.items or self.items[0].stream != OPENING:
             self.items.insert(0, Item(stream=OPENING))
@@ -138,10 +138,11 @@ class Stage:
         last.body += nodes
 
     def section(self) -> list[Item]:
-        """Return the list :attr:`items`, and empty it.
+        """Return the part of the program that was appended since the last call, as a list of items.
 
-        An item is a group of instructions with the loads that they need. The next section begins
-        with an empty list.
+        An item (:class:`Item`) is a group of instructions with the loads that they need. The
+        returned items are a section of the program, such as one layer of the model. The method also
+        empties :attr:`items`, so that the caller can append the items of the next section.
         """
         items, self.items = self.items, []
         self._counts.clear()
@@ -239,15 +240,16 @@ def constants(stage: Stage) -> None:
 
 
 def least_size(config: Config) -> int:
-    """Return the least size (bytes) of a scratchpad buffer into which constants are loaded.
+    """Return the least size (bytes) of a scratchpad buffer for data from external memory.
 
-    The constants come from external memory in pieces. The buffer has room for each of these:
+    The buffer contains one piece of data at a time. So the result is the largest of these sizes:
 
     - a word of external memory;
-    - the weights of one tile, which has the array's size;
-    - weights of a tile column that share scales, together with these scales;
+    - the weights of one tile, which has the array's rows and columns;
+    - if groups of ``weight_group`` weight rows share scales: the weights and scales of one group,
+      for as many columns as the array has;
     - a word of requantization parameters;
-    - the table of an activation function.
+    - the table of an activation function (256 bytes).
     """
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(

@@ -136,19 +136,24 @@ class TokenAttention(Heads):
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def token_steps(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
-        """Return three lists of functions, which yield an attention's instructions for one token.
+        """Return functions that yield the instructions of an attention for one token of this text.
 
-        - List 0 has one function. Its instructions multiply the token's queries by keys, and
-          compute the softmax of these scores.
+        The result has three lists of functions. Each function yields instructions, and the caller
+        appends them to the program. List 1 uses results of list 0, and list 2 uses results of list
+        1. Between the functions of one text, the caller may insert functions of another text. Then
+        products of one text run during a softmax of the other text.
+
+        - List 0 has one function. Its instructions compute the token's scores and probabilities.
         - List 1 has one function for each range of key heads in :attr:`parts`. Its instructions
           multiply probabilities by values.
-        - List 2 also has one function for each range. Its instructions requantize the results of
-          list 1 (contexts). The function also appends those products of the output projection whose
-          input is complete.
+        - List 2 has one function for each range of key heads in :attr:`parts`. Its instructions
+          requantize the results of list 1. The function also appends products of the output
+          projection directly to the program: those with columns that are now complete.
 
-        ``drain`` is a function without arguments. It appends the instructions that requantize the
-        result of the value projection. The function in list 0 calls ``drain`` after the first
-        product of queries and keys. If :attr:`ahead` is false, ``drain`` must be None.
+        ``drain`` is a function without arguments or result. It must append the instructions that
+        requantize the token's values (V) to the program. The function in list 0 calls ``drain``
+        after the first product of queries and keys. If ``drain`` is None, the caller must append
+        these instructions before. If :attr:`ahead` is false, ``drain`` must be None.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []

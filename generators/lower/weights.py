@@ -142,13 +142,16 @@ def tiles_held(
 
 
 def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
-    """Return a mask [k, n] of a layer's weights, which is False for weights that are zero.
+    """Return a mask of a linear layer's weights, which is False for weights that are zero.
 
-    The compiler may omit tiles of zero weights from storage. If ``looped`` is true, the model's
-    layers are iterations of a loop, with the same instructions. Then the mask is False only for
-    weights that are zero in every layer.
+    ``op`` is the linear layer with the weights [k, n]. The mask has the same shape. The compiler
+    may omit a tile from storage if the mask is False for all weights of the tile.
 
-    The result is None if the compiler must store all weights of ``op``, including zeros:
+    If ``looped`` is true, all layers of the model use the same instructions, in a loop. So the same
+    tiles must be omitted in every layer. The mask is then False only for weights that are zero in
+    the corresponding matrices of all layers.
+
+    The result is None in two cases, in which no tile may be omitted:
 
     - ``op`` has nested weights (stored as bit planes).
     - ``op`` is one of the two matrices of a low-rank correction.
@@ -197,25 +200,23 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slot_form(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return a layer's weights in the format of weight slots, with the flags of two instructions.
+    """Return a layer's weights in the form that weight slots store, with instruction flags.
 
-    A weight slot is storage in the array for one weight tile. PRELOAD instructions copy weights to
-    slots, and MATMUL instructions multiply by the weights in slots. The flags of one of these
-    instructions state the number format of the weights.
+    A weight slot is storage in the array for one weight tile. The instruction PRELOAD copies
+    weights to slots. The instruction MATMUL multiplies activations by the weights in slots.
 
     - ``op``: the layer with the weights.
     - ``rows``: the rows of its weight matrix to store.
-    - ``flags``: the flags for the format of the weights.
+    - ``flags``: the flags of an instruction that decodes the weights from their number format.
 
-    The result is (layer, rows of its weights to copy, flags of PRELOAD, flags of MATMUL). Usually a
-    byte of a slot contains one weight. Then the result is (``op``, ``rows``, ``flags``, no flags).
+    The result is (layer, rows of the layer's weights to copy, flags of PRELOAD, flags of MATMUL):
 
-    If a byte of a slot contains two weights, the result is:
-
-    - layer: a copy of ``op`` with the bytes as weights;
-    - rows: all rows of this copy;
-    - flags of PRELOAD: only ``grouped`` (groups of weights share a scale), if it is in ``flags``;
-    - flags of MATMUL: ``flags``.
+    - If a byte of a slot contains one weight, PRELOAD decodes the weights. The result is (``op``,
+      ``rows``, ``flags``, no flags).
+    - If a byte of a slot contains two weights, PRELOAD copies the bytes, and MATMUL decodes them.
+      The result is (copy of ``op`` with the bytes as weights, all rows of this copy, no flags,
+      ``flags``). However, if ``flags`` contains ``grouped``, PRELOAD also has this flag, because it
+      also copies scales. ``grouped`` states that groups of weights share scales.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
