@@ -70,11 +70,13 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, object]], sink) -> None:
     """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect no source.
 
-    ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values. By default the
-    strobes select the source in the same cycle. If the configuration has the options ``registered``
-    and ``fused``, each lane has separate registers with copies of the strobes. These copies select
-    the source one cycle later. Each strobe must then be 1 from one cycle before the first beat of
-    its source to the last beat.
+    ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values
+    (:func:`value_layout`). The configuration decides in which cycles a strobe must be 1:
+
+    - By default: in each cycle in which a beat of its stream is to reach ``sink``.
+    - With the options ``registered`` and ``fused``: from one cycle before the first beat of its
+      stream to the last beat. Each lane then has registers for the strobes, which delay them by one
+      cycle.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:

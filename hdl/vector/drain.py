@@ -18,20 +18,25 @@ from celosia.hdl.vector.walker import Walker
 class DrainReader(Component):
     """Reads m rows of n accumulators and clears them; outputs beats of ``lanes`` sums.
 
-    The n columns are read in groups called tile columns, one group after another. A tile column has
-    at most the number of columns of the array. The first row of tile column nt is accumulator row
-    ``acc_addr + nt * acc_stride``. A row of a tile column makes ``ceil(columns / lanes)`` beats,
-    one per cycle, lowest column first. Lanes past the end of the row are undefined. The first beat
-    follows ``start`` by ``drain_latency`` cycles. This beat is later if the array is adding sums to
-    the memory bank (one of two) that has the requested row.
+    The memory of accumulators has rows of ``array.cols`` accumulators. So the n columns are divided
+    into tile columns of ``array.cols`` columns; the last one can be narrower. Row i of tile column
+    j is in accumulator row ``acc_addr + i + j * acc_stride``. A row of a tile column makes one or
+    more beats, lowest column first: with 8 lanes, a row of 20 columns makes beats of 8, 8 and 4
+    sums. Lanes without a sum are undefined.
+
+    All rows of tile column 0 are read first, then all rows of tile column 1, and so on. If the
+    input ``by_row`` is 1, all tile columns of row 0 are read first, then those of row 1, and so on.
+    ``by_row`` exists only with the option ``fused``.
+
+    If the input ``softmax`` is 1, beats have ``softmax_lanes`` sums instead of ``lanes``.
+    ``softmax`` exists only with ``fused``, and only if ``softmax_lanes`` is larger than ``lanes``.
+
+    One beat is output per cycle. The first beat follows ``start`` by ``drain_latency`` cycles.
+    Accumulators are in two memory banks. While the array adds sums to a bank, reads of this bank
+    wait.
 
     ``asked`` is 1 in the cycle in which the last row is requested. From this cycle on, ``start``
     may be 1 for the next matrix; its beats follow the beats of the current matrix.
-
-    If the configuration has the option ``fused``, there is an input ``by_row``. If ``by_row`` is 1,
-    all tile columns of row 0 are read first, then all of row 1, and so on. If ``softmax_lanes`` is
-    larger than ``lanes``, there is another optional input, ``softmax``. If ``by_row`` and
-    ``softmax`` are 1, beats have ``softmax_lanes`` lanes.
     """
 
     def __init__(self, config: VectorConfig):

@@ -40,36 +40,43 @@ class Epilogue(Component):
     """The back end of the vector engine: requantizes the results of commands, and writes them.
 
     Each result is a 32-bit number. Equation (2) of docs/numerics.md converts it to an output
-    element. A beat of ``i`` has a number and a bit ``keep`` for each of ``lanes`` lanes, or of
-    ``softmax_lanes`` lanes for a softmax. If the bit is 0, the output element is the zero point
-    ``zero``. Output elements have 16 bits if ``wide`` is 1, else 8 bits. A softmax always has 8-bit
-    elements. If ``relu`` is 1, requantized elements below ``zero`` are replaced by ``zero``.
+    element. Output elements have 16 bits if ``wide`` is 1, else 8 bits. A beat is the group of
+    results that arrive in one cycle: ``lanes`` results, or ``softmax_lanes`` 8-bit results of a
+    softmax. Beat k uses these streams and addresses:
 
-    Beat k of ``i`` uses the requantization parameters in word k of ``words``. A word has the
-    parameters of ``lanes`` lanes; a softmax with more lanes uses them repeatedly (lane i those of
-    lane ``i % lanes``). The elements of beat k are written to the k-th address of the sequence that
-    ``o_walk`` describes (:class:`Walker`).
+    - ``i`` has the results, with a bit ``keep`` for each. If the bit is 0, the output element is
+      the zero point ``zero``.
+    - Word k of ``words`` has the requantization parameters for ``lanes`` lanes. In a softmax, lane
+      i uses the parameters of lane ``i % lanes``.
+    - Beat k of ``residual`` has second operands. It is read only for ``add``, ``rotate`` and
+      ``times``.
+    - Address k of the sequence that ``o_walk`` describes (:class:`Walker`) is the address of the
+      write.
 
-    Beat k of ``residual`` is the second operand of beat k of ``i``, in three operations. If ``add``
-    is 1, the 16-bit elements of both beats are added. If ``rotate`` is 1, ``residual`` has the
-    cosines and sines that rotate pairs of elements, equation (9). If ``times`` is 1, ``residual``
-    has a factor (with the zero point ``r_zero``) for each element, equation (10). For other
-    operations, ``residual`` is not read. If ``look_up`` is 1, 8-bit elements are replaced by their
-    entries in activation table ``slot``. If ``polynomial`` is 1, 16-bit elements are replaced by
-    the results of a polynomial, equation (17).
+    These inputs select operations on the requantized elements, if they are 1:
 
-    If ``argmax`` is 1, the output ``largest`` has the largest written element of a row and its
-    column, ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number of the command's
-    first column. If ``column`` is 0, the search begins with a new row. If ``column`` is not 0, the
-    search continues from the current ``largest``; only a larger element replaces it.
+    - ``relu``: elements below ``zero`` become ``zero``.
+    - ``look_up``: 8-bit elements are replaced by their entries in activation table ``slot``.
+    - ``polynomial``: 16-bit elements are replaced by the results of a polynomial, equation (17).
+    - ``add``: the 16-bit elements of ``residual`` are added.
+    - ``rotate``: pairs of elements are rotated by the cosines and sines in ``residual``, equation
+      (9).
+    - ``times``: elements are multiplied by the factors in ``residual``, equation (10). The zero
+      point of the factors is ``r_zero``.
+    - ``argmax``: the output ``largest`` has the largest written element of a row and its column.
+      ``largest`` is valid ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number
+      of the command's first column. If it is 0, the search begins with a new row. If it is not 0,
+      the search continues from the current ``largest``; only a larger element replaces it.
 
-    A cycle with ``start`` at 1 begins a command; ``done`` is 1 for one cycle when the command's
-    last write is accepted. The inputs that select operations, and ``zero``, ``slot``, ``r_zero``
-    and ``column``, must not change during a command. If the configuration has the option ``fused``,
-    ``start`` may be 1 before ``done`` of the previous command, if these inputs have the same values
-    in the new command. The addresses of the new command then wait until all addresses of the
-    previous command are generated. The output ``owes`` is 1 from ``start`` until the new addresses
-    begin; while ``owes`` is 1, ``o_walk`` must describe the new command's addresses.
+    ``start`` is 1 for one cycle to begin a command. ``done`` is 1 for one cycle when the last write
+    of a command is accepted. All inputs except streams, ``start`` and ``o_walk`` must not change
+    during a command.
+
+    With the option ``fused``, the next command may begin before ``done`` of the current command.
+    The inputs that must not change must then have the same values in the two commands. The write
+    addresses of the next command follow those of the current command. The output ``owes`` is 1 from
+    the next command's ``start`` until its addresses begin. While ``owes`` is 1, ``o_walk`` must
+    describe the next command's addresses.
 
     Throughput is one beat per cycle. A beat is written at least ``latency`` cycles after it was
     accepted. ``rotate`` and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds

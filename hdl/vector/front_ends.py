@@ -20,24 +20,27 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 class FrontEnds(Component):
     """Contains the front ends of MAP, SOFTMAX and NORM: circuits that process a command's input.
 
-    ``opcode`` selects the front end that receives the streams ``i`` (first operand) and ``r``
-    (second operand). The front end outputs values on ``o``, which the back end requantizes and
-    writes. If the configuration has the option ``fused``, a SOFTMAX or NORM with the flag ``drain``
-    reads requantized accumulators from ``drained`` instead of ``i``. During commands without a
-    front end no beat is accepted or output.
+    A front end receives elements, and outputs the values on ``o`` that the back end requantizes and
+    writes. ``i`` has the elements of the first operand, ``r`` those of the second. With the option
+    ``fused``, a SOFTMAX or NORM with the flag ``drain`` receives ``drained`` instead of ``i``:
+    these elements are requantized accumulators. During other commands than MAP, SOFTMAX and NORM,
+    no beat is accepted or output.
 
-    ``start`` must be 1 for one cycle before the first input beat of a SOFTMAX. Rules for the other
-    inputs:
+    ``command`` is the current command. In ``opcode``, the bit of the command's opcode is 1. In
+    ``flag``, the bits of the command's flags are 1. ``start`` must be 1 for one cycle before the
+    first input beat of a SOFTMAX. ``command`` must not change from the first input beat to the last
+    beat on ``o``. With the option ``registered`` (more pipeline registers), it must be valid one
+    cycle before the first input beat. ``opcode`` and ``flag`` may follow ``command`` one cycle
+    later.
 
-    - ``command`` must not change from the first input beat of the command to its last beat on
-      ``o``. The exception is a SOFTMAX that starts early: input beats of the previous SOFTMAX are
-      still to be accepted. The output ``owes`` is then 1 from ``start`` until the last of these
-      beats is accepted. Meanwhile ``command`` must already be the new command. It may differ from
-      the previous command only in the fields that :class:`SoftmaxFront` loads for the next softmax.
-    - ``opcode`` and ``flag`` belong to ``command``, but may change one cycle later.
-    - In machines with the option ``registered`` (more pipeline registers), ``command`` must be
-      valid one cycle before the first beat. The front ends of SOFTMAX and NORM then receive all
-      inputs except the streams one cycle later.
+    Two SOFTMAX commands can overlap: ``start`` of the second is then 1 before the last input beat
+    of the first is accepted. From this ``start`` on, ``command`` must be the second command. The
+    two commands must have the same values for the front end, except those that
+    :class:`SoftmaxFront` loads at the beginning. The output ``owes`` is 1 from ``start`` until the
+    last input beat of the first SOFTMAX is accepted.
+
+    With ``registered``, the front ends of SOFTMAX and NORM receive all inputs except streams one
+    cycle later.
     """
 
     def __init__(self, config: VectorConfig):

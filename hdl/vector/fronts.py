@@ -86,26 +86,30 @@ class ColumnOffset(Component):
 class SoftmaxFront(Component):
     """Processes the input of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
-    In each row of ``i``, columns outside ``start_column`` to ``limit - 1`` are masked. From row to
-    row, ``start_step`` is added to ``start_column``, and ``limit_step`` to ``limit``. For attention
-    with a share of the identity matrix (shaped attention), ``diagonal_value`` is added to the
-    result in one column of each row, if ``diagonal_en`` is 1. This column is ``diagonal`` plus the
-    number of the row.
+    ``i`` has the scores, row by row, and ``o`` the results. In row 0, only columns ``start_column``
+    to ``limit - 1`` take part in the softmax; the others are masked. From row to row,
+    ``start_step`` is added to ``start_column``, and ``limit_step`` to ``limit``. If ``diagonal_en``
+    is 1, ``diagonal_value`` is added to the result in column ``diagonal + r`` of each row r. Shaped
+    attention adds a part of the identity matrix in this way.
 
     If the configuration has ``row_factors``, the results are exponentials that are not divided by
-    the sum of their row. For each row, ``factor`` then outputs the reciprocal of this sum and the
-    index at which it is to be stored for a later command. ``number`` is the index for row 0; each
-    further row has the next index.
+    the sum of their row. The output ``factor`` then has the reciprocal of each row's sum and a
+    storage index. A later command reads the reciprocal with this index. The index is ``number + r``
+    for row r.
 
-    ``start`` announces a softmax. It may be 1 while input beats of the previous softmax are still
-    to be accepted. The output ``owes`` is 1 from ``start`` to the cycle in which the last of these
-    beats is accepted; without such beats, it is 1 in the cycle of ``start`` only. In the last cycle
-    with ``owes`` at 1, the new values of ``start_column``, ``limit`` and ``number`` are loaded.
-    These rules apply to the inputs:
+    ``start`` is 1 for one cycle before each softmax. The inputs that describe the softmax are of
+    two kinds:
 
-    - ``start_column``, ``limit`` and ``number`` must have the new values while ``owes`` is 1.
-    - If input beats of the previous softmax are left at ``start``, the other inputs except ``i``
-      must have the same values for the two softmaxes.
+    - ``start_column``, ``limit`` and ``number`` are loaded when a softmax begins. They must have
+      the values of this softmax while the output ``owes`` is 1, and may then change.
+    - ``start_step``, ``limit_step``, ``diagonal_en``, ``diagonal`` and ``diagonal_value`` must not
+      change from ``start`` to the last result.
+
+    ``start`` may also be 1 before the last input beat of the previous softmax is accepted. The new
+    softmax then begins in the cycle in which this beat is accepted. ``owes`` is 1 from ``start`` to
+    this cycle. The inputs that must not change must have the same values for the two softmaxes, and
+    ``diagonal_en`` must be 0. If no input beat of a previous softmax is left, the softmax begins in
+    the cycle of ``start``, and ``owes`` is 1 in this cycle only.
 
     With the option ``registered`` (more pipeline registers), there is a register stage before the
     softmax unit, and one after it.

@@ -18,15 +18,17 @@ from celosia.hdl.vector.params import word_layout
 class Intake(Component):
     """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
-    A beat of ``i`` has up to ``beat_lanes`` accumulators of one row, numbered from 0. Beat k uses
-    word k of ``words``, a stream of parameter words. A parameter word has ``lanes`` sets of
-    requantization parameters; accumulator i of the beat uses set ``i % lanes``.
+    Each beat of ``i`` has up to ``beat_lanes`` accumulators of one row. Beat k is requantized with
+    word k of ``words``. A word has ``lanes`` sets of requantization parameters, and accumulator i
+    of the beat uses set ``i % lanes``. The word also describes the beat: ``count`` is the number of
+    accumulators in it, ``row_last`` is 1 for the last beat of a row, and ``last`` for the last beat
+    of the matrix.
 
-    For each beat, ``o`` outputs a beat of 16-bit elements, low byte first. The ``count``,
-    ``row_last`` and ``last`` of this beat are copied from the parameter word, and ``tile_last`` is
-    0. Throughput is one beat per cycle; a result follows its beat by at least ``latency`` cycles.
-    The results wait in a queue. In machines with the option ``registered`` (more pipeline
-    registers), there is a register stage at the input, and one after the queue.
+    For each beat, ``o`` outputs a beat of 16-bit elements, low byte first. It has the same
+    ``count``, ``row_last`` and ``last``. Its flag ``tile_last`` is not used and always 0.
+    Throughput is one beat per cycle. A result follows its beat by at least ``latency`` cycles;
+    results wait in a queue. In machines with the option ``registered`` (more pipeline registers),
+    there is a register stage at the input, and one after the queue.
     """
 
     def __init__(self, config: VectorConfig):

@@ -9,29 +9,30 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Stores a vector command until its results are written, while the next command begins.
+    """Lets the vector engine begin a command while the results of the previous command are written.
 
-    The output ``o`` is the command whose results the vector engine writes. The input ``i`` is the
-    command whose input the engine reads. Usually they are the same command. If the output
-    ``behind`` is 1, two commands overlap: ``o`` is a stored command, which came before ``i``.
+    The input ``i`` is the first command in the engine's queue, whose input the engine reads. The
+    output ``o`` is the command whose results the engine writes. Usually ``o`` is the same command
+    as ``i``. During an overlap, ``o`` is a stored command, and ``i`` is the next command. The
+    output ``behind`` is 1 during an overlap.
 
-    Two outputs control the engine:
-
-    - ``early``: the engine must accept command ``i`` in this cycle, before its results are written.
-      The command is then stored, and ``behind`` is 1 from the next cycle until its last write.
-    - ``follows``: command ``i`` has the opcode of the stored command. While ``behind`` is 1,
-      command ``i`` may start only if ``follows`` is 1.
+    The output ``early`` is 1 in the cycle in which an overlap begins. In this cycle the engine must
+    remove command ``i`` from its queue. From the next cycle on, the command is stored and
+    ``behind`` is 1, until the command's last write. While ``behind`` is 1, the engine must start
+    command ``i`` only if the output ``follows`` is 1. ``follows`` is 1 if ``i`` has the opcode of
+    the stored command.
 
     ``early`` is 1 if ``fused`` is true and all of these conditions are met:
 
-    - Command ``i`` has the flag ``followed``, which permits the next command to begin early.
-    - Command ``i`` has requested its last row of accumulators: the input ``read`` is 1 in the cycle
-      of this request. ``early`` follows at least ``stages`` (0 or 1) cycles after ``read``.
-    - Command ``i`` has no requests of its second operand left: the input ``reading`` is 0.
-    - All units of the engine have begun command ``i``: the input ``owes`` is 0.
-    - No earlier command is stored: ``behind`` is 0.
-    - Command ``i`` does not end in this cycle: the input ``written`` is 0. ``written`` is 1 in the
-      cycle in which the last beat of command ``o`` is written.
+    - ``i`` has the flag ``followed``, which permits an overlap.
+    - ``i`` has requested its last row of accumulators. The input ``read`` is 1 in the cycle of this
+      request. If ``stages`` is 0, ``early`` can be 1 in this cycle or later. If ``stages`` is 1, it
+      can be 1 from the next cycle on.
+    - ``i`` has no requests of its second operand left: the input ``reading`` is 0.
+    - All units of the engine have begun ``i``: the input ``owes`` is 0.
+    - There is no overlap yet: ``behind`` is 0.
+    - ``i`` does not end in this cycle: the input ``written`` is 0. ``written`` is 1 in the cycle of
+      the last write of command ``o``.
     """
 
     def __init__(self, *, stages: int, fused: bool):

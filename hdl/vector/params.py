@@ -73,10 +73,12 @@ def held_bits(config: VectorConfig) -> list[int | None]:
 def sums_stages(config: VectorConfig) -> int:
     """Return the number of register stages between accumulators and requantizers: 0 or 1.
 
-    A row factor is a number by which a row of a matrix is multiplied. If the machine stores row
-    factors, it multiplies the requantization parameters by them, so that the parameters reach the
-    requantizers later than the sums. A register stage for the sums then costs no time. The result
-    is 1 in such a machine with the option ``registered`` (more pipeline registers), else 0.
+    The result is 1 if the machine has the option ``registered`` (more pipeline registers) and the
+    configuration has ``row_factors``. Otherwise it is 0.
+
+    With ``row_factors``, the requantization parameters are multiplied by factors of rows before
+    they reach the requantizers. Sums from the accumulators would wait for the parameters. So the
+    register stage for the sums costs no time.
     """
     return config.stages * (config.row_factors > 0)
 
@@ -95,39 +97,43 @@ def factor_members(config: VectorConfig) -> dict[str, Any]:
 
 
 class ParamMemory(Component):
-    """Stores ``depth`` parameter words; bits that are constant in all words are not stored.
+    """Stores ``depth`` parameter words, and outputs one word for each beat of a matrix.
 
-    A parameter word has the requantization parameters (bias, multiplier and shift) of all lanes, in
-    ``param_lines`` lines of ``line_bytes`` bytes. By default, ``depth`` is the configuration field
-    ``param_depth``. If ``write_en`` is 1, ``write_data`` is written to line ``write_line`` of word
-    ``write_addr``; words beyond ``depth`` are not stored. A word must not be read in the cycle in
+    A beat is the group of elements that the vector engine processes in one cycle. A parameter word
+    has the requantization parameters (bias, multiplier and shift) of all lanes. It has
+    ``param_lines`` lines of ``line_bytes`` bytes. Bits that are constant in all words are not
+    stored. By default, ``depth`` is the configuration field ``param_depth``.
+
+    Writing: if ``write_en`` is 1, ``write_data`` is written to line ``write_line`` of word
+    ``write_addr``. Words from ``depth`` on are not stored. A word must not be read in the cycle in
     which it is written; the program's dependency tokens prevent this.
 
-    The memory outputs a word for each beat of a matrix (group of elements processed in one cycle).
-    ``walk`` describes the sequence of the words' addresses (:class:`Walker`). A cycle with
-    ``start`` at 1 begins the sequence. ``o`` outputs the words, up to one per cycle; the first
-    follows ``start`` by three cycles, or by four with the option ``registered`` (more pipeline
-    registers). If ``marked`` is true, each word on ``o`` also has the fields ``count``,
-    ``row_last`` and ``last`` of its beat (:func:`word_layout`).
+    Reading: ``start`` is 1 for one cycle to begin a matrix. ``walk`` describes the addresses of the
+    matrix's words (:class:`Walker`). ``o`` outputs the words, up to one per cycle. If ``marked`` is
+    true, each word also has the fields ``count``, ``row_last`` and ``last`` of its beat
+    (:func:`word_layout`). The latency from ``start`` to the first word is the sum of these cycles:
 
-    If the configuration has the option ``fused``, ``start`` may be 1 before all words of the
-    current sequence have been read. The next sequence then waits for the end of the current one.
-    The output ``owes`` is 1 from ``start`` until the next sequence begins; while it is 1, ``walk``
-    must describe the next sequence.
+    - 3
+    - 1 with the option ``registered`` (more pipeline registers)
+    - 3 if ``factored`` is true
 
-    If ``factored`` is true, the memory also stores row factors (numbers by which the rows of a
-    matrix are multiplied). Each word on ``o`` is then three cycles later. These inputs control
-    them:
+    With the option ``fused``, ``start`` may be 1 for the next matrix before all words of the
+    current matrix are read. Words of the next matrix follow those of the current matrix. The output
+    ``owes`` is 1 from this ``start`` until the first address of the next matrix. While ``owes`` is
+    1, ``walk`` must describe the next matrix.
 
-    - ``kept`` has a factor and its storage index. The factor is stored; only sequences that start
-      in later cycles may read it.
-    - ``factors`` is 1 if each word is to be multiplied by the factor of its beat's row. The
-      multipliers and shifts on ``o`` are then those of the product
-      (``celosia.sim.requantize.times_factor``).
-    - ``factor`` is the storage index for row 0. Each further row has the next index.
+    If ``factored`` is true, the memory also stores row factors, which are numbers by which the rows
+    of a matrix are multiplied. These inputs exist only then:
+
+    - ``kept`` has a factor and its index, to be stored. A matrix that starts in a later cycle can
+      use the factor.
+    - ``factors`` is 1 if the rows of the matrix are to be multiplied by factors. The memory then
+      multiplies the requantization multipliers on ``o`` by the factor of their row, and corrects
+      the shifts (``celosia.sim.requantize.times_factor``).
+    - ``factor`` is the index of the factor for row 0. Row r uses the factor with index ``factor +
+      r``.
     - ``by_tile`` is 1 if factors belong to tile columns (groups of columns, at most as wide as the
-      array) instead of rows. ``factor`` is then the index for tile column 0, and each further tile
-      column has the next index.
+      array) instead of rows. Tile column j then uses the factor with index ``factor + j``.
     """
 
     def __init__(

@@ -42,25 +42,34 @@ from celosia.hdl.vector.walks import VectorWalks
 class VectorEngine(Component):
     """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
-    Port ``v`` reads the input of a command, ``r`` the second input or the residual, and ``drain``
-    the accumulators. The results of MAP, SOFTMAX and NORM, and the sums that DRAIN reads, pass the
-    back end (:class:`Epilogue`), which requantizes and writes them through ``o``. NORM also writes
-    its sums, through ``s``. PARAMS and TABLE fill the engine's memories of parameters and
-    activation tables.
+    PARAMS and TABLE fill the engine's memories of parameters and activation tables. The other
+    commands compute elements, requantize them in the back end (:class:`Epilogue`), and write them.
+    The engine has these ports to memories:
 
-    A command is accepted in the cycle of its last write, in which ``status.done`` is 1. The output
-    may overwrite the input row by row, if its elements are not wider than those of the input. A
-    DRAIN or SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has been
-    requested. The next command then begins while the output is still being written.
+    - ``drain``: reads accumulators, the input of DRAIN (and of SOFTMAX or NORM with the flag
+      ``drain``).
+    - ``v``: reads the input of all other commands.
+    - ``r``: reads the second operand, for example of an addition.
+    - ``o``: writes the output.
+    - ``s``: writes the sums of the two operands that NORM adds before it normalizes.
 
-    The table has the number of cycles of a command of m rows of n columns (PARAMS: n words), from
-    the cycle that offers the command to ``done``, if the engine never waits for a memory or for row
-    factors. A beat is the group of elements read in one cycle. In the table, ``row`` is the number
-    of beats of a row, ``ceil(n / lanes)``, and ``beats`` is ``m * row``. For SOFTMAX,
-    ``softmax_lanes`` replaces ``lanes``. For DRAIN, the beats of each tile column (group of up to
-    ``array.cols`` columns) count separately. ``reader_latency`` and ``drain_latency`` are the
-    cycles from the start of a command to its first input beat, from the scratchpad or the
-    accumulators. ``overhead`` is ``reader_latency + Epilogue.latency``.
+    A command is accepted in the cycle of its last write, in which ``status.done`` is 1. A DRAIN or
+    SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has been requested.
+    The next command then begins while the output is still being written. The output may overwrite
+    the input row by row, if its elements are not wider than those of the input.
+
+    The table has the cycles of a command of m rows of n columns (PARAMS: n words). They are counted
+    from the cycle that offers the command to the cycle of ``done``, if the engine never waits for a
+    memory or for row factors (explained below). These terms are used:
+
+    - A beat is the group of elements that are read in one cycle: ``lanes`` elements of a row, or
+      ``softmax_lanes`` for SOFTMAX. The last beat of a row can have fewer.
+    - ``row`` is the number of beats of a row, and ``beats`` is ``m * row``. A DRAIN reads tile
+      columns (groups of up to ``array.cols`` columns); the beats of each tile column count
+      separately.
+    - ``reader_latency`` and ``drain_latency`` are the cycles from the start of a command to its
+      first input beat, from the scratchpad or from the accumulators.
+    - ``overhead`` is ``reader_latency + Epilogue.latency``.
 
     ========= ========================================================
     DRAIN     beats + drain_latency + Epilogue.latency
@@ -71,16 +80,23 @@ class VectorEngine(Component):
     TABLE     256 + reader_latency
     ========= ========================================================
 
-    These cases change the cycles:
+    These options and flags change the number of cycles:
 
-    - The flags ``rotate`` and ``times`` add ``RotaryUnit.latency``, the flag ``polynomial`` adds
-      ``Epilogue.polynomial_latency``.
-    - The option ``registered`` (more registers) adds three for NORM and SOFTMAX, one for others.
-    - If SOFTMAX or NORM reads accumulators (option ``fused``), ``drain_latency + Intake.latency``
-      replaces ``reader_latency``.
-    - With ``row_factors``, SOFTMAX and NORM store a factor of each row for a later DRAIN. NORM then
-      takes ``beats + overhead + 1`` cycles, and SOFTMAX ``row - 1`` cycles less. DRAIN and MAP take
-      ``celosia.arch.latency.words_wait`` cycles more.
+    - The flags ``rotate`` and ``times``: ``RotaryUnit.latency`` more.
+    - The flag ``polynomial``: ``Epilogue.polynomial_latency`` more.
+    - The option ``registered`` (more pipeline registers): three more for NORM and SOFTMAX, one more
+      for the other commands.
+    - The option ``fused``, if SOFTMAX or NORM reads accumulators: ``reader_latency`` is replaced by
+      ``drain_latency + Intake.latency``.
+
+    With ``row_factors``, SOFTMAX and NORM do not scale their rows. They store a row factor for each
+    row, by which a later DRAIN multiplies the row. The number of cycles then changes as follows:
+
+    - NORM takes ``beats + overhead + 1`` cycles.
+    - SOFTMAX takes ``row - 1`` cycles less.
+    - DRAIN and MAP take ``celosia.arch.latency.words_wait`` cycles more.
+    - A command that needs factors waits until they are stored. After a NORM, every command waits
+      for its factors.
 
     ``largest`` is the result of the last command with the flag ``argmax``, valid
     ``ArgmaxUnit.latency`` cycles after that command is done.

@@ -16,12 +16,18 @@ from celosia.hdl.stream.slice import slices
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
     """Return the layout of a :class:`Walker`'s input ``walk``, from which it generates addresses.
 
-    Addresses are generated for the beats of a matrix; a beat is some adjacent columns of a row.
-    ``base`` is the address of the first beat. ``beat_step``, ``row_step`` and ``tile_step`` are the
-    address steps between beats, rows and tiles. ``m`` and ``n`` are the numbers of rows and columns
-    of the matrix. ``tile`` is the number of columns of a tile, and ``beat`` that of a beat. If
-    ``wraps`` is true, there is also the field ``period``. If ``period`` is not 0, the distance of
-    an address from its row's first address is taken modulo ``period``.
+    The addresses are those of the beats of a matrix. A beat is some adjacent columns of a row; a
+    tile is a wider group of columns, which has one or more beats per row. Addresses and steps have
+    the unit of the memory: bytes of the scratchpad, or words of a parameter memory, or rows of
+    accumulators.
+
+    - ``base``: the address of the first beat.
+    - ``beat_step``, ``row_step`` and ``tile_step``: the distances between the addresses of adjacent
+      beats, rows and tiles.
+    - ``m`` and ``n``: the numbers of rows and columns of the matrix.
+    - ``beat`` and ``tile``: the numbers of columns of a beat and of a tile.
+    - ``period`` (only if ``wraps`` is true): if it is not 0, the addresses of a row repeat after
+      ``period`` bytes. All attention heads of a row can then use the same cosines and sines.
     """
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
@@ -102,25 +108,30 @@ def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInte
 class Walker(Component):
     """Generates addresses of an m x n matrix, one per beat (some adjacent columns of a row).
 
-    ``walk`` describes the matrix and the steps between its addresses, in fields
-    (:func:`walk_layout`). The columns are divided into tiles of ``tile`` columns, and a tile's row
-    into beats of ``beat`` columns. One beat is generated per cycle, tile by tile, and row by row
-    within a tile.
+    ``walk`` describes the matrix and the steps between its addresses (:func:`walk_layout`). The n
+    columns are divided into tiles of ``tile`` columns, and each row of a tile into beats of
+    ``beat`` columns. One beat is generated per cycle: all rows of the first tile, then all rows of
+    the next tile. For example, a matrix has 2 rows of 6 columns, ``tile`` is 4, and ``beat`` is 2.
+    The beats begin at these columns: 0 and 2 of row 0, 0 and 2 of row 1, 4 of row 0, 4 of row 1.
 
-    The address ``addr`` is ``base`` in the first beat, and increases by ``beat_step`` from beat to
-    beat within a row. Between the first beats of adjacent rows it increases by ``row_step``, and
-    between the first beats of adjacent tiles by ``tile_step``. All steps are modulo 2**addr_width.
-    ``count`` is the number of columns in the beat. ``row_last`` is 1 for the last beat of a tile's
-    row, ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the walk.
+    The output ``o`` has the fields of :func:`place_layout`: the address of a beat, its number of
+    columns, and flags for the last beat of a row, tile and matrix.
 
-    If ``wraps`` is true and ``period`` is not 0, the addresses of a matrix row wrap around: the
-    distance of a beat from the row's first beat is taken modulo ``period``. ``beat_step`` and
+    - The address of the first beat is ``base``.
+    - Adjacent beats of a tile's row are ``beat_step`` apart.
+    - Adjacent rows of a tile are ``row_step`` apart, from first beat to first beat.
+    - Adjacent tiles are ``tile_step`` apart, from first beat to first beat.
+
+    All addresses are modulo 2**addr_width.
+
+    If ``wraps`` is true and ``period`` is not 0, the addresses within a row of the matrix repeat.
+    The distance of an address from the address of column 0 in the same row is taken modulo
+    ``period``. It is also counted from column 0 in tiles after the first. ``beat_step`` and
     ``tile_step`` must then be less than ``period``.
 
-    ``m``, ``n``, ``beat`` and ``tile`` must be at least 1. A cycle with ``start`` at 1 loads
-    ``walk``, and the first beat follows in the next cycle. If ``stages`` is 1, ``walk`` must also
-    be valid one cycle before ``start``: in that cycle the sizes of matrix, tile and beat are
-    compared.
+    ``start`` is 1 for one cycle to load ``walk``; the first beat follows in the next cycle. If
+    ``stages`` is 1, ``walk`` must have the same value one cycle before ``start``. ``m``, ``n``,
+    ``beat`` and ``tile`` must be at least 1.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

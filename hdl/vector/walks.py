@@ -13,28 +13,29 @@ from celosia.hdl.vector.walker import walk_layout
 
 
 class VectorWalks(Component):
-    """Computes the walks (:class:`Walker`) of a vector command; combinational.
+    """Computes the walks of a vector command: the address sequences of its operands; combinational.
 
-    A walk is the sequence of addresses of one operand, one per beat (some adjacent columns of a
-    row). The command has these walks:
+    An output of this unit is the input of a :class:`Walker`, which generates the addresses. Each
+    address is that of a beat, which is a group of adjacent columns of a row. A beat has ``lanes``
+    columns, or ``softmax_lanes`` for a SOFTMAX. DRAIN, MAP, SOFTMAX and NORM have these walks, as
+    far as they use them:
 
     - ``i``: the input.
-    - ``r``: the second input, or the residual that is added to the output.
+    - ``r``: the second operand. If the command has the flag ``rotate``, the addresses repeat for
+      each attention head of a row, because all heads use the same cosines and sines.
     - ``o``: the output.
-    - ``s``: the sums of input and residual that a NORM writes.
-    - ``params``: the parameter words that requantize the output.
-    - ``pre``: the parameter words that requantize accumulators, if a SOFTMAX or NORM reads
-      accumulators as its input.
+    - ``s``: the sums that a NORM writes before it normalizes them.
+    - ``params``: the requantization parameters of the output.
+    - ``pre``: the requantization parameters of the input, if a SOFTMAX or NORM reads accumulators.
 
-    Beat k of every walk belongs to the same columns of the same row: ``lanes`` columns, or
-    ``softmax_lanes`` for a SOFTMAX. The order of beats depends on the command. A tile column is a
-    group of columns, at most as wide as the array. A DRAIN processes all rows of one tile column
-    before the next tile column, because accumulators are stored in this order. Other commands
-    process one whole row before the next row.
+    In these walks, the beats have the same order, and address k is for beat k:
 
-    If the command has the flag ``rotate``, the addresses of ``r`` repeat for each head of a row,
-    because all heads use the same cosines and sines. PARAMS and TABLE use only the walk ``i``; a
-    beat is ``line_bytes`` bytes for PARAMS, and one byte for TABLE.
+    - DRAIN: all rows of the first tile column, then all rows of the next. A tile column is a group
+      of columns, at most as wide as the array. Accumulators are stored in this order.
+    - MAP, SOFTMAX and NORM: all columns of row 0, then all columns of row 1, and so on.
+
+    PARAMS and TABLE, which fill memories of the engine, have only the walk ``i``, over consecutive
+    bytes. A beat is ``line_bytes`` bytes for PARAMS, and one byte for TABLE.
     """
 
     def __init__(self, config: VectorConfig):
