@@ -130,8 +130,8 @@ class ParamMemory(Component):
     - ``factors`` is 1 if the rows of the matrix are to be multiplied by factors. The memory then
       multiplies the requantization multipliers on ``o`` by the factor of their row, and corrects
       the shifts (``celosia.sim.requantize.times_factor``).
-    - ``factor`` is the index of the factor for row 0. Row r uses the factor with index ``factor +
-      r``.
+    - ``factor`` is the index of the factor for row 0. Row r uses the factor with index
+      ``factor + r``.
     - ``by_tile`` is 1 if factors belong to tile columns (groups of columns, at most as wide as the
       array) instead of rows. Tile column j then uses the factor with index ``factor + j``.
     """
