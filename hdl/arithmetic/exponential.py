@@ -37,11 +37,7 @@ class OctaveExponential(Component):
     shift: Out(unsigned(SHIFT_WIDTH))
 
     def circuit(self, m):
-        """Instantiate a block RAM with the table of mantissas, and gates after the RAM's register.
-
-        The gates output 0 on ``mantissa`` if, two cycles before, ``keep`` was 0 or ``distance`` was
-        at least 32 octaves (8192 steps). Otherwise they output the table's value for this distance.
-        """
+        # The gates after the table force a mantissa to 0.
         entries = octave_table().tolist()
         m.submodules.table = table = Memory(
             shape=unsigned(OCTAVE_MANTISSA + 1), depth=len(entries), init=entries

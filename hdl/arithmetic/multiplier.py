@@ -13,14 +13,20 @@ from celosia.hdl.stream.pipeline import data_register
 class Multiplier(Component):
     """A signed multiplier with a register at each operand and a register at the product.
 
-    The output ``p`` is the product of the operands ``a`` and ``b`` of two cycles before. By
-    default, all registers load in every cycle. If ``gating`` is true, the operand registers load
-    only in cycles with ``en`` at 1. With ``gating``, the product register also becomes 0 at the end
-    of a cycle with ``clear`` at 1. If ``stalling`` is true, all registers load only in cycles with
-    ``en`` at 1. No register is reset: outputs within two cycles of a reset are stale.
+    The output ``p`` is the product register. The constructor's arguments determine the cycles in
+    which registers load:
 
-    The multiplier is a separate Verilog module without parameters, so that a build can replace it
-    by a hardware multiplier that has these registers (``celosia.fpga.multipliers``).
+    - By default, all registers load in every cycle. ``p`` is the product of the operands ``a`` and
+      ``b`` of two cycles before.
+    - If ``stalling`` is true, all registers load in cycles with ``en`` at 1, and hold in other
+      cycles.
+    - If ``gating`` is true, the operand registers load in cycles with ``en`` at 1, and hold in
+      other cycles. The product register loads in every cycle: it becomes 0 if ``clear`` is 1,
+      otherwise the product of the operand registers.
+
+    No register is reset. The multiplier is a separate Verilog module without parameters, so that a
+    build can replace it by a hardware multiplier that has these registers
+    (``celosia.fpga.multipliers``).
 
     ``width`` is the width of ``a`` (bits). ``b_width`` is the width of ``b`` (bits); by default,
     ``b`` is as wide as ``a``. Raises :class:`InputError` if a width is not a positive integer, or

@@ -20,9 +20,11 @@ class RoundingShift(Component):
 
     The rounded quotient ``x / 2**amount`` is the sum of two outputs, as in gemmlowp's
     RoundingDivideByPOT. ``floor`` is the quotient rounded down, and ``up`` is 1 if the rounded
-    quotient is larger by 1. The surrounding circuit must add the two outputs, and can add a further
-    number in the same adder. ``width`` is the width of the signed ``x`` (bits); ``amount`` is from
-    0 to 31.
+    quotient is larger by 1. For example, ``x`` is 10 and ``amount`` is 2. The quotient 2.5 is
+    rounded to 3, so ``floor`` is 2 and ``up`` is 1. If ``x`` is -10, the quotient -2.5 is rounded
+    to -3, so ``floor`` is -3 and ``up`` is 0. The surrounding circuit must add the two outputs, and
+    can add a further number in the same adder. ``width`` is the width of the signed ``x`` (bits);
+    ``amount`` is from 0 to 31.
 
     Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
     registers hold while ``en`` is 0. The path from registers to ``up`` has two LUTs in series.
@@ -45,12 +47,6 @@ class RoundingShift(Component):
         )
 
     def circuit(self, m: Module) -> None:
-        """Build the shifter that drives ``floor``, and the gates that drive ``up``.
-
-        ``floor`` is ``x`` shifted right by ``amount``. ``up`` is 1 if the highest of the bits
-        shifted out is 1, except at a tie of a negative ``x``: all lower bits shifted out are then
-        0.
-        """
         width = len(self.x)
 
         # The quotient's lowest bit here is the first bit shifted out. If it is 1 the quotient is

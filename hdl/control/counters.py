@@ -17,14 +17,15 @@ class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; each cycle adds ``count_NAME`` to the counter NAME.
 
     ``widths`` maps each counter's name NAME to the width of the input ``count_NAME`` (bits). The
-    counters are in a memory. A short register for each counter sums its latest increments. In each
-    cycle, one adder adds one of these registers to its counter in the memory. So a counter in the
-    memory includes an increment at most ``max(3, len(widths)) + 3`` cycles later.
+    counters are words of a memory. An increment reaches the memory at most
+    ``max(3, len(widths)) + 3`` cycles after its cycle. A cycle with ``clear`` at 1 sets all
+    counters to 0.
 
-    ``hold`` must be 1 during a run. In the first cycle after a run, ``hold`` is 0 and the
-    increments may still be nonzero. In the next cycles with ``hold`` at 0, all increments must be
-    0. ``settled`` is 1 if ``hold`` is 0 and the counters in the memory include all increments; it
-    becomes 0 one cycle after ``hold`` rises. A cycle with ``clear`` at 1 sets all counters to 0.
+    The output ``settled`` reports that the counters in the memory include all increments. The input
+    ``hold`` does not stop the counters: ``hold`` only sets ``settled`` to 0, in the next cycle.
+    ``hold`` must be 1 during a run. In the first cycle after a run, ``hold`` must be 0, and
+    increments are still permitted. Later increments must be 0 until the next run. ``settled``
+    becomes 1 ``max(3, len(widths)) + 4`` cycles after that first cycle.
 
     ``value`` is the content of the counter that ``index`` selected in the previous cycle, or 0 if
     ``index`` selected no counter. The argument ``places`` lists the values of ``index`` that select

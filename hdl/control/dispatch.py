@@ -181,14 +181,11 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for machines with option ``registered``.
 
-    A command arrives as a header word and one word for each operand. The queue differs from the
-    base class in three points:
+    The queue differs from the base class in the cycle after a command has left on ``o``:
 
-    - The operand for a word is selected while the previous word arrives. The base class selects it
-      while the word itself arrives.
-    - If ``depth`` is 2, a command enters the output register at least one cycle after the previous
-      command has left it, not in the same cycle.
-    - If ``depth`` is 3 or more, the receiver must not accept commands in two consecutive cycles.
+    - If ``depth`` is 2, ``o`` offers no command in this cycle.
+    - If ``depth`` is 3 or more, ``o`` can offer the same command again in this cycle. The receiver
+      must not accept a command in this cycle.
     """
 
     stages = 1

@@ -10,35 +10,37 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 
 
 class Outcome(Component):
-    """Begins and ends runs; implements the bits of the registers CONTROL, STATUS and INTERRUPT.
+    """Begins and ends the runs of programs that the host requests.
 
-    In a cycle with ``control_en`` at 1, the host writes ``control`` to the register CONTROL. A run
-    has these states:
+    In a cycle with ``control_en`` at 1, the host writes ``control`` to the register CONTROL. Bit
+    START of this register requests a run. A run has two states:
 
-    - Requested: the host has written bit START of CONTROL. If another run is requested or in
-      progress, START is ignored, unless the same write aborts that run.
-    - In progress: the run begins when ``recovered`` is 1, which reports that the core is not in
-      recovery (the reset after a stopped run). ``start`` is then 1 for one cycle.
-    - Ended: a run ends normally when ``working`` is 0, which reports that the core has no work left
-      and the counters are complete.
+    - Requested: the run waits until ``recovered`` is 1. ``recovered`` is 0 during recovery, which
+      is the reset of the core after an aborted run.
+    - In progress: ``start`` is 1 in the first cycle. The run ends normally when ``working`` is 0 in
+      a later cycle, that is, when no work is left and the counters are complete.
 
-    A run can also end in one of these ways. ``cause`` then has the reason
+    Four events end a run early. ``cause`` then has the reason
     (:class:`celosia.arch.registers.Cause`); after a normal end, ``cause`` is NONE.
 
-    - Stopped: a bit of ``faults`` (one per cause) is 1 while the run is in progress, or the host
-      writes bit ABORT or FORGET. ``abort`` is then 1, and recovery begins.
-    - Cancelled by the host: it writes ABORT or FORGET while the run is requested.
-    - Cancelled with cause PROGRAM: the program counter is not in the program memory (``outside`` is
-      1) when the run would begin. ``start`` remains 0.
-    - Cancelled with cause SILENCE: external memory does not answer, so recovery cannot finish.
+    - Fault: during the run, a bit of ``faults`` is 1. ``faults`` has one bit for each cause.
+      ``abort`` is 1, and the core's recovery begins.
+    - Abort: the host writes bit ABORT or FORGET of CONTROL. ``abort`` is 1, and the core's recovery
+      begins. ``cause`` is ABORTED.
+    - Wrong address: ``outside`` is 1 when the requested run would begin. ``outside`` reports that
+      the program counter is not in the program memory. ``cause`` is PROGRAM.
+    - Silence: external memory does not answer during recovery, so that recovery cannot finish. Bit
+      SILENCE of ``faults`` is 1 while the run is requested. ``cause`` is SILENCE.
 
-    ``busy`` is 1 while a run is requested or in progress, and during recovery. After cause SILENCE
-    it is 0 although recovery has not finished. So ``busy`` falls after every requested run.
-    ``forget`` is 1 in a cycle in which the host writes bit FORGET (forget outstanding memory
-    accesses).
+    If a run is requested or in progress, START is ignored. There is one exception: a write of START
+    with ABORT or FORGET aborts the run and requests a new one.
+
+    ``busy`` is 1 while a run is requested or in progress, and during recovery. After bit SILENCE of
+    ``faults`` was 1, recovery does not keep ``busy`` at 1. ``forget`` is 1 in a cycle in which the
+    host writes bit FORGET (forget outstanding memory accesses).
 
     When ``busy`` falls after a run, one bit of ``interrupt`` becomes 1: bit 0 after a normal end,
-    bit 1 after another end. A bit remains 1 until the host clears it by the same bit of ``take``.
+    bit 1 after an early end. A bit remains 1 until the host clears it by the same bit of ``take``.
     ``enable`` is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt`` and the same
     bit of ``enable`` are 1.
     """

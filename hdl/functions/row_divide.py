@@ -77,10 +77,7 @@ class RowDivide(Component):
         super().__init__({"i": In(weighted), "o": Out(stream.Signature(probability_layout(lanes)))})
 
     def circuit(self, m):
-        """Instantiate a :class:`DivideLane` for each lane, and a queue that receives the products.
-
-        The lanes never stall. The queue stores their products while ``o`` is not ready.
-        """
+        # The lanes never stall: the queue stores their probabilities while ``o`` is not ready.
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), DIVIDE_LATENCY)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         beat, row = self.i.payload.beat, self.i.payload.row

@@ -76,7 +76,10 @@ class RowFactors(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from the last beat of a row at ``o`` to the row's factor at ``factor``."""
+        """Cycles from a row's last beat on ``o`` to the row's factor on the output ``factor``.
+
+        The factor is ``1 / sqrt(n * sum(s**2) + eps)`` of the row ``s``, for its RMS normalization.
+        """
         return self._statistics.latency
 
     def circuit(self, m):

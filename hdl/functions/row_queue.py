@@ -21,10 +21,11 @@ class RowQueue(Component):
     later on ``row``, in a cycle with ``row_en`` at 1. ``o`` outputs every beat with the value of
     its row. ``beat`` has a field ``last``, which is 1 in the last beat of a row.
 
-    The queue cannot refuse a beat or a value, and the sender must reserve space for each beat. To
-    reserve space, the sender sets ``commit`` to 1 in a cycle with the output ``room`` at 1.
-    ``commit_last`` must then be 1 if the beat is the last of a row. The beat enters in the cycle of
-    ``commit`` or later.
+    The queue cannot refuse a beat or a value. So the sender must reserve space for each beat before
+    it begins to compute the beat. To reserve space, the sender sets ``commit`` to 1 in a cycle with
+    the output ``room`` at 1. If the beat is the last of a row, ``commit_last`` must also be 1; this
+    reserves space for the value of the row. The beat enters in the cycle of ``commit`` or later.
+    The space becomes free when the beat leaves on ``o``.
 
     A row has at most ``max_beats`` beats. ``waiting`` is the largest number of cycles from the
     ``commit`` of a row's last beat to the arrival of the row's value. If every value arrives within
@@ -66,13 +67,6 @@ class RowQueue(Component):
         )
 
     def circuit(self, m):
-        """Build a queue of beats and a queue of row values, and count the reserved entries of each.
-
-        A row value, such as the sum of a row, is computed from all beats of the row. A cycle with
-        ``commit`` at 1 reserves an entry of the queue of beats, for a beat that enters now or
-        later. If the beat is the last of its row, an entry of the queue of row values is reserved
-        too. The entries become free when the beat leaves on ``o``.
-        """
         m.submodules.beats = beats = self.beats
         m.submodules.rows = rows = self.rows
         gather(m, self, errors_of([beats, rows]))

@@ -62,25 +62,28 @@ class WeightLanes:
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
     def place(self, m, i, accepted, weights, mask, row):
-        """Add the pipeline to module ``m``; return fixed-point exponentials and three valid bits.
+        """Add the pipeline to module ``m``, and connect its inputs and outputs.
 
-        ``i`` is a beat of scores with the largest score of its row (:func:`scored_layout`). The
-        beat enters the pipeline in a cycle with ``accepted`` at 1. The pipeline drives three
-        signals that the caller passes:
+        Two arguments are inputs of the pipeline:
 
-        - ``weights`` has the exponential of each lane's score, as a fraction and a shift:
-          ``mantissa * 2**(-16 - shift)``. The exponential is 0 if the lane's bit of ``mask`` is 0.
-        - ``mask`` has the bits of the beat's field ``mask``, in the same cycle as ``weights``.
-        - ``row`` has the reciprocal of the sum of the row's exponentials:
+        - ``i``: a beat of scores with the largest score of its row (:func:`scored_layout`).
+        - ``accepted``: 1 in a cycle in which ``i`` enters the pipeline.
+
+        Three arguments are signals of the caller, which the pipeline drives:
+
+        - ``weights``: for each lane of a beat, the exponential ``mantissa * 2**(-16 - shift)``.
+        - ``mask``: the field ``mask`` of the beat in ``weights``. A lane with a 0 in ``mask`` has
+          the exponential 0.
+        - ``row``: the reciprocal of the sum of a row's exponentials,
           ``inverse * 2**(-16 - scale)``.
 
-        The result is the tuple ``(fixed, valid, last, inverted)``:
+        The function returns four further outputs as a tuple ``(fixed, valid, last, inverted)``:
 
-        - ``fixed`` is a list of the exponentials, one per lane, in the format Q1.28, truncated.
-          They are one cycle later than the same exponentials in ``weights``.
-        - ``valid`` is 1 when ``weights`` has a beat.
-        - ``last`` is 1 when the beat in ``weights`` is the last of its row.
-        - ``inverted`` is 1 when ``row`` has a reciprocal.
+        - ``fixed``: a list with the exponential of each lane in Q1.28, rounded down. A beat is in
+          ``fixed`` one cycle later than in ``weights``.
+        - ``valid``: 1 in a cycle in which ``weights`` and ``mask`` have a beat.
+        - ``last``: 1 in a cycle in which ``weights`` and ``mask`` have the last beat of a row.
+        - ``inverted``: 1 in a cycle in which ``row`` has a reciprocal.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -195,10 +198,12 @@ class DeferredWeights(Component):
 
     ``i`` receives scores with the largest score of their row (:func:`scored_layout`). ``o`` outputs
     the exponentials in units of ``2**-24``, truncated (:func:`probability_layout`). The exponential
-    of a row's largest score is 1, which is ``2**24`` units. The port ``factor`` outputs a row's
-    factor, and the index ``number`` at which the machine stores the factor. ``number`` is below
-    ``factors``, and is copied from the row's last beat on ``i``. Latency is ``latency`` cycles from
-    an input beat to its output beat, throughput one beat per cycle.
+    of a row's largest score is 1, which is ``2**24`` units. Latency is ``latency`` cycles from an
+    input beat to its output beat, throughput one beat per cycle.
+
+    The port ``factor`` outputs the factor of a row, and the index ``number``. ``number`` is below
+    ``factors``, and is copied from the row's last beat on ``i``. The receiver stores the factor at
+    this index; it cannot refuse a factor.
     """
 
     i: stream.Interface
@@ -216,12 +221,7 @@ class DeferredWeights(Component):
         )
 
     def circuit(self, m):
-        """Build a pipeline that computes softmax exponentials and row factors, and an output queue.
-
-        The factor of a row is the reciprocal of the sum of its exponentials. The queue stores
-        exponentials while the stream ``o`` is not ready. Registers delay ``number``, the index at
-        which the machine stores a factor, until the factor leaves on the port ``factor``.
-        """
+        # The queue stores exponentials while ``o`` is not ready.
         m.submodules.out = out = CreditQueue(self.o.payload.shape(), self.latency)
         wiring.connect(m, out.o, wiring.flipped(self.o))
         number = self.i.payload.row.number

@@ -31,10 +31,13 @@ class LinkExecutor(Component):
     ``payload_addr`` is the number of a byte, and ``payload_data`` is the byte, one cycle later.
     ``o`` outputs the header of the answer, and ``o_bytes`` the payload of the answer.
 
-    Each byte of a payload is a separate access to external memory. External memory is never
-    accessed during a run. While ``owns`` is 1, the memory port belongs to the link instead of the
-    machine. Between requests the link reads the register STATUS repeatedly; ``status`` is the value
-    last read.
+    The requests READ_MEMORY and WRITE_MEMORY access external memory; each byte of a payload is a
+    separate access. While the link executes one of these two requests, ``owns`` is 1: the machine's
+    memory port is then connected to the link instead of the machine.
+
+    If a run is in progress, the link does not execute READ_MEMORY, WRITE_MEMORY, LOAD_PROGRAM and
+    START; the answer has the status BUSY. So ``owns`` is 0 during a run. Between requests, the link
+    reads the register STATUS repeatedly; ``status`` is the value last read.
 
     ``identity`` is the machine's description in the answer to the request HELLO. The request START
     begins a run. The host repeats a START, with the same tag (a number in the header), if it

@@ -38,13 +38,14 @@ class AccumulatorMemory(Component):
     drained in every second cycle. If the configuration has the option ``throttle``, no drain
     request is accepted while ``hold`` is 1, so that a hot machine moves less data.
 
-    Two waiting times are necessary; a drain request or accumulation that comes sooner has an
-    undefined result:
+    A drain or accumulation that follows an earlier access to the same row too soon has an undefined
+    result. The necessary waiting times are:
 
-    - A drain request must come at least ``acc_settle`` cycles after the last accumulation to the
-      row. The configuration determines this number.
-    - An accumulation to a drained row, or the next drain request for it, must come at least 3
-      cycles (the constant ``ACC_SETTLE``) after the drain request was accepted.
+    - After the last accumulation to a row, a drain request for the row must wait at least
+      ``acc_settle`` cycles. The configuration determines this number.
+    - After an accepted drain request for a row, an accumulation to the row must wait at least 3
+      cycles. The next drain request for the row must also wait at least 3 cycles. The
+      constant ``ACC_SETTLE`` is this 3.
 
     In a machine, the matrix engine and the program's dependency tokens ensure these waiting times.
 

@@ -23,10 +23,14 @@ class Bank(Component):
     Two cycles after ``read_en``, ``read_data`` has ``line_bytes`` bytes. Byte 0 of ``read_data`` is
     the byte at ``read_addr``, and the bytes at the next addresses follow.
 
-    For a write, the caller must rotate the bytes to their positions in a row. If bit ``i`` of
-    ``write_mask`` is 1, byte ``i`` of ``write_data`` is written to byte ``i`` of a row. The row is
-    that of ``write_addr`` if ``i`` is at least the offset of ``write_addr`` in the row. For smaller
-    ``i``, the row is the next one.
+    ``write_data`` has each byte at its position in a row, so the caller must rotate the bytes. For
+    example, ``line_bytes`` is 8, and 6 bytes are written from address 21 on, which is byte 5 of row
+    2:
+
+    - Bytes 5, 6 and 7 of ``write_data`` are written to bytes 5, 6 and 7 of row 2.
+    - Bytes 0, 1 and 2 of ``write_data`` are written to bytes 0, 1 and 2 of row 3.
+    - Bits 3 and 4 of ``write_mask`` are 0, all other bits are 1. A byte whose bit of ``write_mask``
+      is 0 is not written.
 
     A read returns bytes that were written in earlier cycles; bytes written in the cycle of the read
     are undefined. ``level`` is the protection level: ``none``, ``detect`` or ``correct``. If the

@@ -17,28 +17,34 @@ class MemoryGuard(Component):
     """Disconnects the core from external memory, so that the core can be reset during transfers.
 
     If the core is connected, ``core_read`` and ``core_write`` are combinationally connected to
-    ``read`` and ``write`` of memory. The guard cuts off three streams of the core: read requests,
-    write requests and write data. Three events cut them off:
+    ``read`` and ``write`` of memory. The guard disconnects three streams of the core: read
+    requests, write requests and write data. Three events disconnect them:
 
-    - ``close`` is 1: a payload that the core already offers is first accepted by memory. ``closed``
-      is 1 when all three streams are cut off; the core may then be reset at any time. If ``close``
-      is 0, the core is connected again in the next cycle.
-    - The guard itself is reset: the streams are cut off at once. The counts of outstanding
-      transfers remain.
-    - ``forget`` is 1: the streams are cut off at once, and the counts of outstanding transfers
-      become 0. ``forget`` must be 1 while external memory is in reset or has no power, because
-      memory then does not answer earlier requests.
+    - ``close`` is 1. A payload that a stream already offers is first accepted by memory; then the
+      stream is disconnected. ``closed`` is 1 when all three streams are disconnected. The core may
+      then be reset.
+    - The guard is reset. The streams are disconnected at once. The guard still counts the
+      outstanding transfers.
+    - ``forget`` is 1. The streams are disconnected at once, and the guard expects no more answers
+      to earlier requests. ``forget`` must be 1 while external memory is in reset or has no power.
 
-    After ``closed``, the guard completes the outstanding transfers; ``owed`` is 1 while transfers
-    are outstanding. The guard drops the words that the core had requested. For write bursts, it
-    sends the missing words with all mask bits at 0, and awaits the report of each written burst.
+    The core is connected again one cycle after a cycle in which ``close``, ``forget`` and the reset
+    are 0.
 
-    ``waits`` has two bits, for cycles in which the core waits for memory:
+    While the core is disconnected, the guard completes the core's outstanding transfers. ``owed``
+    is 1 until they are complete. The guard drops the words that the core had requested. For write
+    bursts, the guard sends the missing words with all mask bits at 0, and awaits the report of each
+    written burst.
 
-    - Bit 0 (read): memory offers no word, although words are outstanding or a read request waits.
-    - Bit 1 (write): memory does not accept an offered word. If all words of the requested bursts
-      are sent, bit 1 is also 1 while a write request waits, or a burst is not yet reported as
+    ``waits`` reports cycles in which external memory delays a transfer. Bit 0 is 1 if memory offers
+    no word, although words are outstanding or a read request waits. Bit 1 is 1 in three cases:
+
+    - Memory does not accept an offered word.
+    - All words of the requested bursts are sent, and memory does not accept the next write request.
+    - All words of the requested bursts are sent, and memory has not yet reported all bursts as
       written.
+
+    In a cycle with ``written`` at 1, the last two cases do not count.
     """
 
     def __init__(self, memory: Memory, *, bank_bytes: int):

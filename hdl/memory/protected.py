@@ -114,9 +114,14 @@ def _picked(found: Value, mask: int) -> Value:
 class WordDecoder(Component):
     """Decodes ``stored``, a word of ``width`` bits followed by its check bits, into ``word``.
 
-    The decoder is combinational. If ``level`` is ``correct``, one wrong bit is corrected in
-    ``word``, otherwise none. ``errors`` are the bits of :func:`errors_found`, and ``found`` is the
-    syndrome.
+    The decoder is combinational. ``found`` is the syndrome: the check bits computed from the word,
+    XOR the stored check bits. ``level`` is the protection level:
+
+    - ``detect``: ``word`` is the stored word. Bit 1 of ``errors`` is 1 if the word is wrong.
+    - ``correct``: one wrong bit is corrected in ``word``, and bit 0 of ``errors`` is then 1. If two
+      bits are wrong, bit 1 of ``errors`` is 1, and ``word`` is undefined.
+
+    All other bits of ``errors`` are 0.
     """
 
     def __init__(self, width: int, level: str):
@@ -222,7 +227,14 @@ class ProtectedRam(Component):
 class ProtectedFifo(Component):
     """A queue of ``depth`` words with check bits, with the ports of ``SyncFIFOBuffered``.
 
-    ``errors`` has the error bits of the word that left the queue in the previous cycle.
+    The constructor's argument ``level`` is the protection level, ``detect`` or ``correct``. The
+    port ``level`` is the number of words in the queue. ``errors`` reports an error in the word that
+    left the queue in the previous cycle; if no word left, ``errors`` is 0:
+
+    - At level ``detect``, wrong bits are not corrected. Bit 1 is 1 if the word was wrong. Bit 0 is
+      always 0.
+    - At level ``correct``, one wrong bit is corrected in ``r_data``, and bit 0 is 1. If two bits
+      were wrong, the word was not corrected, and bit 1 is 1.
     """
 
     def __init__(self, width: int, depth: int, level: str):

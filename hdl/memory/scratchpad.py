@@ -68,16 +68,17 @@ class Scratchpad(Component):
 
     If several readers request the same bank in a cycle, the first of them in the order of
     ``readers`` is accepted (``ready`` depends on ``valid``), and the others wait. The same applies
-    to ``writers``. So a port can wait only for ports before it in the order. The reader ``b``
-    (weights) is first, because the weights of a tile must arrive without a gap. The reader ``a``
-    (activations) is second. If weights and activations are in the same bank, each read of weights
+    to ``writers``. So a port can wait only for ports before it in the order. The first reader is
+    ``b`` (weights), because the weights of a tile must arrive without a gap. The second reader is
+    ``a`` (activations). If weights and activations are in the same bank, each read of weights
     delays the array by one cycle.
 
-    The data of a read arrive ``sram_latency`` cycles after the request is accepted, those of the
-    first reader ``weight_latency`` cycles after. With the option ``registered`` (more pipeline
-    registers), a bank makes each access one cycle later. The requests of the first reader then pass
-    one more register. They are always accepted at once, and compete with requests of other readers
-    one cycle later.
+    A read's data arrive a fixed number of cycles after the request is accepted: ``weight_latency``
+    cycles for the first reader, and ``sram_latency`` cycles for other readers. The two numbers
+    include the registers of the option ``registered`` (more pipeline registers). With this option,
+    a request of the first reader reaches its bank one cycle later than a request of another reader.
+    So if the first reader requests a bank in cycle t, other readers wait for this bank in cycle t +
+    1 instead of t.
 
     If the configuration has the option ``throttle``, the input ``hold`` is 1 in cycles in which a
     hot machine must move less data. In these cycles, only the first reader, and all writers except

@@ -12,9 +12,14 @@ WHOLE = 512
 class SplitRam(Ram):
     """A :class:`Ram` made of two memories, for narrower multiplexers.
 
-    The depth of the first memory is a power of two. For example, synthesis makes a memory of 4,608
-    words of 64 bits from 18 block RAMs of 512 words and 36 bits, with a 9-to-1 multiplexer for each
-    bit. Memories of 4,096 and 512 words need 18 block RAMs with a 2-to-1 multiplexer for each bit.
+    The depth of the first memory is a power of two; the second memory has the other words. For
+    example, a memory of 4,608 words of 64 bits needs 18 block RAMs in either case:
+
+    - As one memory, it has 18 block RAMs of 512 words and 36 bits. Each bit of a word then needs a
+      9-to-1 multiplexer.
+    - As two memories, it has 16 block RAMs of 4,096 words and 4 bits, and two of 512 words and 36
+      bits. Each bit of a word then needs a 2-to-1 multiplexer.
+
     Memories of up to ``WHOLE`` words are not split. A read in the cycle of a write to the same word
     is undefined.
 

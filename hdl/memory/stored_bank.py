@@ -22,15 +22,18 @@ class AccumulatorBank(Component):
     """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
     The bank can read one row and write one row in each cycle. A cycle with ``read_en`` at 1 reads
-    the row at ``read_addr``. From the next cycle until the next read, ``row`` has the row's sums
-    and ``filled`` its bit. The two outputs are undefined in two cases: the row was never written or
-    cleared, or the bank writes or clears the row in the cycle of the read.
+    the row at ``read_addr``. From the next cycle until the next read, ``row`` has the row's sums,
+    and ``filled`` has its bit.
 
-    A cycle with ``clear_stb`` at 1 clears the row at ``write_addr``: its bit ``filled`` becomes 0.
-    The sums do not become 0, which would need gates between an adder and the memory. A cycle with
-    ``write_stb`` at 1 sets the bit ``filled`` of the row at ``write_addr``, and announces new sums
-    for this row. ``write_row`` must have the sums after a delay, which is the constructor's
-    argument ``later`` (cycles); they are then written.
+    - To clear a row, set ``clear_stb`` to 1 and ``write_addr`` to the row's address. The row's bit
+      ``filled`` becomes 0. Its sums do not change.
+    - To write a row in cycle t, set ``write_stb`` to 1 and ``write_addr`` to the row's address in
+      cycle t. The row's bit ``filled`` becomes 1 at the end of cycle t. ``write_row`` must have the
+      sums in cycle ``t + later``; they are stored at the end of this cycle. ``later`` is an
+      argument of the constructor (cycles).
+
+    A read in the cycle in which the same sums, or the same bit ``filled``, are stored returns
+    undefined values for them. The sums of a row that was never written are undefined.
 
     If the protection level ``level`` is not ``none``, rows have check bits. ``errors``
     (:func:`error_port`) then reports the errors of a row one cycle after the row appears on
@@ -89,13 +92,17 @@ class AccumulatorBank(Component):
 
 
 class StoredBank(Component):
-    """An :class:`AccumulatorBank` that outputs rows uncorrected: the reading circuit corrects them.
+    """A bank of accumulator rows that outputs each row with its check bits, uncorrected.
 
-    In ``row`` each stored sum is followed by its check bits, those of the protection level called
-    ``correct``. Each row also has a bit ``filled``, which is 0 for a cleared row. The bank corrects
-    this bit, and ``errors`` reports errors of this bit only. ``write_row`` must arrive
-    ``WRITTEN_LATER`` cycles after ``write_stb`` and ``write_addr``; ``filled`` is set without this
-    delay.
+    The ports have the meaning that they have in :class:`AccumulatorBank`, except for the following:
+
+    - ``row`` has each sum as it is stored, followed by its check bits. The check bits are those of
+      the protection level with the name ``correct``, which can correct one wrong bit in each sum.
+      The receiver of ``row`` must correct the sums.
+    - The bank itself corrects the bit ``filled`` of a row (0 for a cleared row). ``errors`` reports
+      the errors of this bit only.
+    - ``write_row`` must have the sums of a row ``WRITTEN_LATER`` cycles after the cycle with
+      ``write_stb`` at 1. Before, the receiver has time to correct the row and to add to it.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

@@ -57,31 +57,32 @@ class DirectSums:
           (:meth:`read`).
         - If the two bits are 0, the operand is 0.
 
-        The two arguments have the same pair of bits: ``marks`` in the cycle of the addition, and
-        ``early`` one cycle before. This class returns ``marks``. A subclass can return ``early``,
-        delayed by registers of the column.
+        The argument ``marks`` is the pair of bits for the addition in the current cycle. The
+        argument ``early`` is the pair of bits for the addition in the next cycle (if ``latency`` is
+        0). This class returns ``marks``. A subclass can return ``early`` delayed by one cycle, so
+        that each column has its registers for the two bits.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adders, the row for a drain, and a list of error bits.
 
-        An addition reads the row to which it adds, and a drain reads a row and outputs it. Let
-        cycle t be the cycle in which one of the two memory banks outputs the row that was read. The
-        row for the adders is returned in cycle ``t + 1 + latency``, and the row for a drain in
-        cycle t + 1. The list is empty in classes that do not correct flipped bits.
+        A row is read from one of two memory banks, either for an addition or for a drain. A bank
+        outputs the row in a cycle t. The row for the adders is returned in cycle ``t + 1 +
+        latency``, and the row for a drain in cycle t + 1. The list of error bits is empty in
+        classes that do not correct flipped bits.
 
-        The arguments are:
+        ``banks`` are the two memory banks (:meth:`bank`). The other arguments are signals:
 
-        - ``banks``: the two memory banks (:meth:`bank`).
-        - ``add_1``: 1 in cycle t if the row is for an addition; ``adds`` is then the number of its
-          bank.
-        - ``drained_1``: 1 in cycle t if the row is for a drain; ``drains`` is then the number of
-          its bank.
-        - ``add_2``: the bit ``add_1`` one cycle later.
-        - ``before``: a list of bits in cycle t. Bit i is 1 if the addition i + 2 cycles earlier
-          used the same row. The bank then outputs an old row, and the result of the latest such
-          addition replaces it.
+        - ``add_1``: 1 in cycle t if a bank outputs a row for an addition.
+        - ``adds``: the number of the bank with the row for an addition (0 or 1).
+        - ``drained_1``: 1 in cycle t if a bank outputs a row for a drain.
+        - ``drains``: the number of the bank with the row for a drain (0 or 1).
+        - ``add_2``: ``add_1``, delayed by one cycle.
+        - ``before``: one bit for each recent addition with a result that the bank's output does not
+          include yet. Bit 0 is for the addition two cycles before, bit 1 for that three cycles
+          before, and so on. A bit is 1 in cycle t if its addition was to the same row. The function
+          then returns the result of the latest such addition instead of the bank's output.
         - ``total``: the row of sums that the adders computed last.
         """
         rows = Array(bank.row for bank in banks)
@@ -97,14 +98,16 @@ class DirectSums:
 class StagedSums(DirectSums):
     """The registers between accumulator block RAM and adders, for shorter timing paths.
 
-    Machines with the option ``registered`` (more pipeline registers) use this class. Compared with
-    :class:`DirectSums`, the registers are in other places, and one is added:
+    Machines with the option ``registered`` (more pipeline registers) use this class. A bank of
+    block RAM outputs a row in a cycle t. The row is then processed as follows:
 
-    - A row that is read is stored in the output register of the block RAM itself. Each of the
-      memory's two banks has such a register.
-    - A further register delays each sum, so the sum is written one cycle later.
-    - Each column has separate registers for the two bits that select its adder's first operand
-      (:meth:`begin`). They can be placed near the column.
+    - At the end of cycle t, the output register of the block RAM stores the row.
+    - In cycle t + 1, an adder for each column adds to the row. At the end of the cycle, a register
+      stores the sums.
+    - In cycle t + 2, the sums are written. This is one cycle later than in :class:`DirectSums`.
+
+    Each column has separate registers for the two bits that select its adder's first operand
+    (:meth:`begin`). They can be placed near the column.
     """
 
     later = 1
@@ -129,10 +132,17 @@ class StagedSums(DirectSums):
 class CorrectedSums(StagedSums):
     """The registers between accumulator block RAM and adders, with decoders that correct rows.
 
-    Decoders correct flipped bits in each row of sums that is read from block RAM. A row for an
-    addition is stored in a register before the decoders, and in a further register after them. So
-    it is added, and its sum is written, one cycle later than in :class:`StagedSums`. The errors of
-    a row are reported one cycle after its correction.
+    A bank of block RAM outputs a row in a cycle t. A row for an addition is then processed as
+    follows:
+
+    - At the end of cycle t, a register stores the row with its check bits.
+    - In cycle t + 1, decoders correct flipped bits. At the end of the cycle, a register stores the
+      corrected row.
+    - In cycle t + 2, an adder for each column adds to the row.
+    - In cycle t + 3, the sums are written.
+
+    A row for a drain has only the first register, and is returned corrected in cycle t + 1. The
+    errors of each row are reported in cycle t + 2.
     """
 
     later = WRITTEN_LATER

@@ -42,12 +42,14 @@ class PsramPins(wiring.Signature):
 class HalfCycles(Component):
     """Registers on the falling edge of ``sync``, which drive the chip's clock and sample its data.
 
-    The falling edge is in the middle of a cycle. There, the clock pin ``ck`` takes the value of the
-    input ``clock`` in this cycle, and ``ck_n`` the complement. At the same time the pins ``dq_i``
-    and ``rwds_i`` are sampled; the outputs ``dq`` and ``rwds`` have the samples in the next cycle.
+    The falling edge is in the middle of a cycle. If the input ``clock`` changes at the beginning of
+    cycle t, these events follow:
 
-    If ``ck`` has an edge in cycle t, the data that the chip sends after this edge are sampled in
-    cycle t + 1. They are on ``dq`` in cycle t + 2 (t + ``BACK``).
+    - Middle of cycle t: the pin ``ck`` changes to ``clock``, and ``ck_n`` to the complement. The
+      chip then drives new data on the pins ``dq_i`` and ``rwds_i``.
+    - Middle of cycle t + 1: registers sample the pins ``dq_i`` and ``rwds_i``.
+    - Cycle t + 2: the outputs ``dq`` and ``rwds`` have the samples. The constant ``BACK`` is this
+      2.
     """
 
     def __init__(self, chip: PsramChip):

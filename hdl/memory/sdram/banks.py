@@ -8,18 +8,24 @@ from celosia.hdl.component import Component
 
 
 class Banks(Component):
-    """Tracks the open row of each bank of an SDRAM, and the cycles since the bank's last commands.
+    """Tracks the open row of each SDRAM bank, and when the bank may receive its next commands.
 
-    The inputs describe the command that is sent to the chip in the current cycle. If ``activate``
-    is 1, row ``opened`` of bank ``target`` is opened. If ``precharge`` is 1, the row of bank
-    ``target`` is closed. If ``precharge_all`` is 1, the rows of all banks are closed. If ``write``
-    is 1, a column of bank ``written`` is written.
+    The inputs describe the command that is sent to the chip in the current cycle:
 
-    The outputs do not include the current command's effect. The first three outputs refer to row
-    ``row`` of bank ``bank``. ``accessible`` is 1 if the row is open, and it is permitted to read or
-    write the row's columns two cycles later. ``may_activate`` is 1 if the row may be opened one
-    cycle later. ``may_precharge`` is 1 if another row of the bank is open and may be closed one
-    cycle later. ``rested`` is 1 if the rows of all banks may be closed one cycle later.
+    - ``activate`` is 1: row ``opened`` of bank ``target`` is opened.
+    - ``precharge`` is 1: the open row of bank ``target`` is closed.
+    - ``precharge_all`` is 1: the open rows of all banks are closed.
+    - ``write`` is 1: a column of bank ``written`` is written.
+
+    The outputs report the commands that are permitted in a later cycle. They do not include the
+    effect of the current command. The inputs ``bank`` and ``row`` select the row for the first
+    three outputs:
+
+    - ``accessible``: the row is open, and the chip may receive a read or write of the row two
+      cycles later.
+    - ``may_activate``: no row of the bank is open, and the chip may open the row one cycle later.
+    - ``may_precharge``: another row of the bank is open, and the chip may close it one cycle later.
+    - ``rested``: the chip may close the rows of all banks one cycle later.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):
