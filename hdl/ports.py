@@ -101,14 +101,14 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 
 
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
-    """Return the ports that carry the scales of weights, as a dictionary from name to port.
+    """Return the output ports that carry the scales of weights, as a dictionary from name to port.
 
-    If the argument ``scaled`` is false, the machine's weights have no scales, and the dictionary is
-    empty. If the argument is true, the dictionary has two output ports:
+    The dictionary is empty if ``scaled`` is false: the machine's weights then have no scales.
+    Otherwise the dictionary has these ports:
 
-    - ``scales`` has a scale for each column of the array.
-    - ``scaled``, a port with the name of the argument, has one bit. In a cycle in which it is 1,
-      the receiver multiplies each column's sum by the column's scale.
+    - ``"scales"``: one scale for each of the ``cols`` columns of the array.
+    - ``"scaled"``: one bit. If the bit is 1 in a cycle, the receiver multiplies each column's sum
+      by the column's scale.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -221,13 +221,16 @@ whose tokens the next command waits for."""
 class EventPort(wiring.Signature):
     """Reports, in each cycle, the events of commands and the activity of the multiplier array.
 
-    If ``word_valid`` is 1, ``word`` enters a command queue. The words are the headers and operands
-    of the commands, in program order. ``engines`` has one field per engine (``ENGINE_EVENT``).
-    Three bits of the field report that a command is offered, accepted or completed. A mask in the
-    field has a 1 for each other engine that must complete a command before the next command may
-    begin. ``array`` has one bit for each counter whose name begins with ``ARRAY_``, in the order of
-    ``celosia.arch.registers``. During a run exactly one bit is 1: that of the counter which counts
-    the previous cycle. Outside a run all bits are 0.
+    - ``word_valid`` and ``word``: if ``word_valid`` is 1, ``word`` enters a command queue. The
+      words are the headers and operands of the commands, in program order.
+    - ``engines``: one field for each engine (:data:`ENGINE_EVENT`). ``offered`` reports that the
+      next command is offered to the engine, ``taken`` that the engine accepts it, and ``done`` that
+      a command completes. ``lacking`` is a mask of the other engines that must complete a command
+      before the next command can begin.
+    - ``array``: one bit for each counter with a name that begins with ``ARRAY_``, in the order of
+      ``celosia.arch.registers``. These counters divide the cycles of a run by the activity of the
+      array, so exactly one bit is 1 during a run. It reports the activity in the previous cycle.
+      Outside a run all bits are 0.
     """
 
     def __init__(self) -> None:

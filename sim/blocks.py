@@ -30,11 +30,13 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return the 8-bit operands [..., count] that products use in place of blocks of mantissas.
+    """Return 8-bit numbers [..., count] that approximate the values with the given mantissas.
 
     ``mantissa`` [..., count] has blocks of ``count`` mantissas, and ``exponent`` [...] has the
-    exponent of each block. Several 8-bit values have the same mantissa, ``value >> exponent``. The
-    operand is the middle of these values, ``(mantissa << exponent) + 2**(exponent - 1)``.
+    exponent of each block. The mantissa of a value is ``value >> exponent``, so several values have
+    the same mantissa. The result has the middle of these values, rounded up:
+    ``(mantissa << exponent) + 2**(exponent - 1)``. For example, if the exponent is 2, the values 12
+    to 15 have the mantissa 3, and the result is 14. A matrix product multiplies by the result.
     """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
@@ -55,16 +57,20 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
     A weight slot is on-chip storage for one tile of weights: rows of ``cols`` words. ``first`` and
     ``second`` have shape [n, size], and size is at most ``cols``. Row i of ``first`` and row i of
-    ``second`` share one exponent e from 1 to 4. A mantissa is a number shifted right by e bits
-    (equation (22) of ``docs/formats.md``). ``above`` is the number of exponent bits that a word can
-    store. ``scale_bits`` is the number of bits that a word reserves for scales of weights; here
-    they are 0. A word is ``byte + bits * 2**(8 + scale_bits)``:
+    ``second`` share one exponent e, from 1 to 4 (:func:`exponents`). The mantissa of a number is
+    ``number >> e``, from -8 to 7.
 
-    - ``byte`` is the signed number ``16 * mantissa of second + mantissa of first modulo 16``. In
-      columns from size on, ``byte`` is 0.
-    - ``bits`` is a part of the exponent. If ``above`` is 1, ``bits`` is the lower bit of e - 1 in
-      column 0, and the upper bit in column 1. If ``above`` is 2, ``bits`` is e - 1 in column 0. In
-      all other columns ``bits`` is 0.
+    A word has three fields, from the lowest bits on:
+
+    - 8 bits: the mantissa of ``first`` in the low four bits, and the mantissa of ``second`` in the
+      high four bits. In columns from size on, they are 0.
+    - ``scale_bits`` bits, which the machine uses for scales of other weights. Here they are 0.
+    - ``above`` bits (1 or 2) for the exponent. If ``above`` is 2, the word in column 0 has e - 1.
+      If ``above`` is 1, the word in column 0 has the lower bit of e - 1, and the word in column 1
+      the upper bit. In all other words they are 0.
+
+    A word is the sum of its fields at these positions; the 8 bits count as a signed number.
+    ``above`` and ``scale_bits`` are properties of the machine.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]
@@ -75,15 +81,16 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
 
 
 def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents, from 1 to 4, that :func:`both` has stored in words of weight slots.
+    """Return the exponents of blocks of mantissas, from 1 to 4, from words of weight slots.
 
     ``words`` has shape [..., cols]. The words of a row share one exponent e, so the result has
-    shape [...]. A word is the sum of a signed byte, a number of ``scale_bits`` bits times ``2**8``,
-    and a number of ``above`` bits times ``2**(8 + scale_bits)``. This last number is a part of the
-    two-bit number e - 1:
+    shape [...]. A word has three fields, from the lowest bits on: a signed byte of mantissas,
+    ``scale_bits`` bits, and ``above`` bits. The field of ``above`` bits (1 or 2) stores e - 1, a
+    number of two bits:
 
-    - If ``above`` is 1, column 0 has the lower bit of e - 1, and column 1 the upper bit.
-    - If ``above`` is 2, column 0 has both bits of e - 1.
+    - If ``above`` is 2, the word in column 0 has both bits.
+    - If ``above`` is 1, the word in column 0 has the lower bit, and the word in column 1 the upper
+      bit.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

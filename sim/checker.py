@@ -33,13 +33,13 @@ class Memories:
     """History of memory accesses: the last instruction of each engine that read or wrote each cell.
 
     An instruction of the run is a step; the steps of each engine are numbered from 1. To save
-    space, a group of consecutive cells, a unit, has one common record. ``units`` maps the name of a
-    memory to the number of cells in a unit. By default, a unit of external memory is a word, and a
-    unit of any other memory is one cell.
+    space, the history has only one record for each unit, a group of consecutive cells. ``units``
+    maps the name of a memory to the number of cells in a unit. By default, a unit of external
+    memory is a word, and a unit of any other memory is one cell.
 
     A step accesses rows of cells (:class:`Region`). The caller must ensure that each row begins at
-    the first cell of a unit. If two steps access the same unit, they then both access its first
-    cell. Records of units therefore find the same hazards as records of single cells.
+    the first cell of a unit. Otherwise the proof could report a hazard of two steps that access
+    different cells of one unit.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -48,14 +48,17 @@ class Memories:
         self._histories: dict[Memory, Counts] = {}
 
     def cells(self, region: Region) -> Counts:
-        """Return the last step in which each engine accessed each unit of a region.
+        """Return the number of the last step in which each engine accessed each unit of a region.
 
-        ``region`` is a rectangle of ``m`` rows of memory cells. A step is an instruction of the
-        run, and a unit a group of consecutive cells. The result [2, engines, m, units] has the
-        numbers of steps. The first index is 0 for reads, 1 for writes. The other indices select the
-        engine, a row of the region, and a unit of this row. An element is 0 if no step of the
-        engine has accessed the unit. The result is a view of this object's data: a caller records a
-        step by assigning the step's number to elements.
+        A step is an instruction of the run; the steps of each engine are numbered from 1. A unit is
+        a group of consecutive memory cells with a common record. ``region`` has ``m`` rows of
+        memory cells.
+
+        The result has shape [2, engines, m, units]. Element [0, e, i, j] is the number of the last
+        step of engine e that read unit j of row i of the region. Element [1, e, i, j] is the number
+        of the last step that wrote this unit. An element is 0 if there is no such step. The result
+        is a view of this object's data: a caller records a step by assigning the step's number to
+        elements.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:

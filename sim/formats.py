@@ -42,10 +42,14 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 
 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
-    """Decode rows of bytes, as :func:`pack` returns them, to 8-bit operands [k, n].
+    """Return the weights [k, n] that are stored in rows of bytes, as signed 8-bit numbers.
 
-    If ``group`` is not 0, every ``group`` consecutive operands of a column share a scale. The
-    result has the operands multiplied by their scale.
+    ``stored`` [rows, n] has the bytes that :func:`pack` returns for the weight format ``form``.
+    Without groups (``group`` is 0), a weight is the value of its code in ``form.values``.
+
+    With groups, each ``group`` consecutive weights of a column share a scale, which is stored
+    before their codes. A weight is then the value of its code times the scale, divided by
+    ``2**form.fraction`` and rounded to an 8-bit number (:func:`scaled`).
     """
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)

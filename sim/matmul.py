@@ -87,20 +87,22 @@ def held(
     tile of bytes. ``slots`` [depth, rows, cols] has a word for each row and column of each slot. A
     word has three fields, from the lowest bits on:
 
-    - a byte of weights.
-    - ``scale_bits`` bits: a part of the column's scale, which is divided among the column's words.
-    - ``exponent_bits`` bits: a part of the row's exponent, which is divided among the row's words.
+    - a byte with one or two weights.
+    - ``scale_bits`` bits. In the words of a column of the slot, they form the scale of the column.
+    - ``exponent_bits`` bits. In the words of a row of the slot, they form the exponent of the row.
 
-    By default the byte is an 8-bit weight, and the other fields are ignored. The options, with the
-    equations of ``docs/formats.md``, are:
+    The options determine the weights of a byte:
 
-    - ``paired``: a byte has two 4-bit weights, so a slot stores two consecutive tiles of a tile
-      column, the first tile in the low half of the bytes, equation (15).
-    - ``half``: a byte has one 4-bit weight of each of two matrices; ``half`` is 0 for the matrix in
-      the low half of the bytes, 1 for that in the high half.
-    - ``block``: the weights are 4-bit mantissas. The function returns 8-bit operands, computed from
-      a mantissa and its row's exponent by equation (22).
-    - ``scaled``: the tiles are multiplied by the scales, equation (16).
+    - None of the options: the byte is an 8-bit weight.
+    - ``paired``: the byte has two 4-bit weights of the same matrix. The low half is a weight of a
+      tile, and the high half a weight of the next tile of the tile column.
+    - ``half``: the byte has two 4-bit weights, one for each of two matrices. If ``half`` is 0, the
+      function returns the tiles of the matrix in the low halves; if 1, in the high halves.
+    - ``half`` and ``block``: as ``half``, but the 4 bits are a mantissa. The function returns the
+      8-bit number for the mantissa and the row's exponent (:func:`celosia.sim.blocks.operands`).
+
+    If ``scaled`` is true, each weight is multiplied by the scale of its column. This option can be
+    combined with ``paired``.
     """
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
@@ -122,16 +124,17 @@ def held(
 
 
 def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return words of weight slots [weight rows, n], each with a weight and bits of a scale.
+    """Return words of weight slots [k, n], each with a weight and a part of the weight's scale.
 
-    A weight slot is the array's storage for one tile of at most ``rows`` rows of weights. The input
-    ``b`` [..., n] has for each slot one row of scales, then the slot's rows of weights. The scales
-    are from 0 to 255, one for each column. The result has a row of words for each row of weights.
+    A weight slot is the array's storage for a tile of at most ``rows`` rows of weights. The input
+    ``b`` has n columns, and groups of rows, one for each slot. The first row of a group has the
+    scales of the columns, from 0 to 255. At most ``rows`` rows of weights follow. The result has
+    only the rows for weights, k in all groups.
 
-    A word is ``weight + 256 * bits``. In row r of a slot, from 0, ``bits`` are ``scale_bits`` bits
-    of the column's scale, from bit ``r * scale_bits`` on. For example, ``scale_bits`` is 4 and a
-    scale is ``0xC8``. In the scale's column, ``bits`` is 8 in row 0, 12 in row 1, and 0 in later
-    rows.
+    A word is ``weight + 256 * bits``. ``bits`` has ``scale_bits`` bits of the scale; the words of a
+    column together have the whole scale, lowest bits first. For example, ``scale_bits`` is 4, and a
+    column has the scale ``0xC8`` and three weights. ``bits`` is 8 for the first weight, ``0xC`` for
+    the second weight, and 0 for the third.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -159,10 +162,15 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
 
-    A weight slot stores one tile, padded with zeros to ``cols`` columns. A tile of fewer than
-    ``rows`` rows is padded with rows of zeros if ``transpose`` is true; otherwise the other rows of
-    its slot are not changed. ``transpose`` is the flag ``b_transpose`` of the instruction PRELOAD;
-    the function itself does not transpose b.
+    A weight slot stores one tile, which is padded with zeros to ``cols`` columns. The last tile of
+    a tile column can have fewer than ``rows`` rows. ``transpose`` determines the remaining rows of
+    its slot:
+
+    - If ``transpose`` is true, they become 0. The circuit then writes whole columns of a slot.
+    - If ``transpose`` is false, they do not change. The circuit then writes rows of a slot.
+
+    ``transpose`` must be true if b was transposed after it was read from memory (flag
+    ``b_transpose`` of the instruction PRELOAD). The function itself does not transpose b.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -184,16 +192,17 @@ def append(
 
     - If ``transpose`` is true, the columns of b [k, n] are appended: column j of b becomes column
       ``line + j`` of the matrix. Each column spans ceil(k / rows) consecutive slots.
-    - If ``transpose`` is false, the rows of b [k, n] are appended: row j of b becomes row ``line +
-      j`` of the matrix. n may be at most cols.
+    - If ``transpose`` is false, the rows of b [k, n] are appended: row j of b becomes row
+      ``line + j`` of the matrix. n may be at most cols.
 
     The other elements of a new column or row are set to 0.
 
-    ``lower`` [count, n] is for keys whose first ``count`` elements keep eight bits, and requires
-    ``transpose``. b then has the upper four bits of all elements of a column, and ``lower`` the
-    lower four bits of the first ``count`` elements. The elements of ``lower`` are stored from the
-    column's end: element 0 in the last row of the column's last slot, element 1 in the row before,
-    and so on. These rows must be free: ``k + count`` is at most ``ceil(k / rows) * rows``.
+    ``lower`` [count, n] is optional, and requires ``transpose``. It has ``count`` further elements
+    for each new column, which are stored from the end of the column backwards. For example,
+    ``rows`` is 8, k is 5 and ``count`` is 2. In the slot, rows 0 to 4 have column j of b, row 5 is
+    0, row 6 has ``lower[1, j]``, and row 7 has ``lower[0, j]``. ``k + count`` must be at most
+    ``ceil(k / rows) * rows``. A cache of keys stores the upper bits of a key's elements by b, and
+    the lower bits of its first ``count`` elements by ``lower``.
     """
     _, rows, cols = slots.shape
     if transpose:

@@ -43,9 +43,11 @@ def both_lower(first: Ints, second: Ints) -> Ints:
     """Return bytes that hold the lower four bits of two elements each.
 
     Weight slots (the array's storage for tiles of weights, keys or values) have such bytes.
-    ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte has the lower four
-    bits of an element of ``first``. The high half has the lower four bits of the element of
-    ``second`` at the same index. Both halves are signed numbers: the bits minus 8.
+    ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte is for an element
+    of ``first``, and the high half for the element of ``second`` at the same index. Each half is
+    the signed number ``element % 16 - 8``, from -8 to 7, in two's complement. For example, the
+    elements ``0x2F`` and ``0x30`` have the lower bits 15 and 0. The halves are 7 and -8, so the
+    byte is ``0x87``, which is -121.
     """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 

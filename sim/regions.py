@@ -147,10 +147,13 @@ def param_words(step: Step, config: Config) -> int:
 
 
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
-    """Return the index of each output column's cosine or sine in the rotary table, [n].
+    """Return the index of each output column's cosine or sine in a row of the rotary table, [n].
 
-    The table is the second input of the instruction ``step``, which must have the flag ``rotate``.
-    :func:`celosia.sim.rotary.rotary_places` defines the index.
+    ``step`` is an instruction with the flag ``rotate``, and n is its number of output columns. Each
+    pair of columns is rotated by an angle. The element for the even column of a pair is the index
+    of the angle's cosine; the element for the odd column is the index of the sine. The rotary table
+    is in the scratchpad, and has a row for each row of the output
+    (:func:`celosia.sim.rotary.rotary_places`).
     """
     return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 

@@ -65,9 +65,9 @@ def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int6
     are the cosines and sines of one head. They repeat in the rest of the row, since they are the
     same for all heads.
 
-    The vector engine processes up to ``lanes`` consecutive columns at once (a beat). A beat begins
-    after ``lanes`` columns, and at each multiple of ``cols``, the width of a tile. For a beat from
-    column b on, the engine reads consecutive elements of the row, from index ``b mod period`` on.
+    The vector engine divides the columns into tiles of ``cols`` columns, and each tile into beats
+    of ``lanes`` columns. The last beat of a tile can be shorter. If a beat begins at column b, the
+    index of column c in the beat is ``b % period + (c - b)``.
 
     For example, ``n`` and ``cols`` are 12, ``lanes`` is 4 and ``period`` is 6. Beats begin at
     columns 0, 4 and 8, and the indices are 0 to 3, 4 to 7, and 2 to 5. Indices 6 and 7 are in the
@@ -84,9 +84,13 @@ def rotary_table(
     """Return the cosines and sines of rotary embedding, [positions, width], in Q1.15.
 
     Pair j of a head is rotated by the angle ``position / base**(2 * j / head_dim)`` (Su et al.
-    2021). The cosine of this angle is in column 2j, its sine in column 2j + 1. The columns repeat
-    with period ``head_dim``. ``width`` must be larger than each index that :func:`rotary_places`
-    returns. Raises :class:`InputError` if ``head_dim`` is not positive and even.
+    2021). The cosine of this angle is in column 2j, its sine in column 2j + 1, for j below
+    ``head_dim / 2``. From column ``head_dim`` on, the same columns repeat.
+
+    The repeated columns are for a machine that reads several consecutive columns at once, beyond
+    the end of a head. If no read crosses the end of a head, ``width`` can be ``head_dim``.
+    Otherwise it must be larger than all indices of :func:`rotary_places`. Raises
+    :class:`InputError` if ``head_dim`` is not positive and even.
     """
     if head_dim < 2 or head_dim % 2:
         raise InputError(f"Rotary head_dim must be even and positive, not {head_dim!r}")

@@ -30,16 +30,22 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
 
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-    """Return (weights, mantissa, right): the weights of scores, and factors that normalize rows.
+    """Return the exponentials of scores, and the reciprocal of each row's sum of exponentials.
 
-    A weight is the exponential of a score, not yet divided by the sum of the row. A weight times
-    its row's factor is a probability. Weights are in units of ``2**-24``; the largest one in each
-    row is ``2**24``. ``q`` [..., n] holds INT16 scores: 256 units double a weight. Columns whose
-    ``mask`` [..., n] is false have weight 0.
+    ``q`` [..., n] has INT16 scores. The exponential of a score is ``2**((q - largest) / 256)``,
+    with the largest score of the row. The exponential is 0 in columns whose ``mask`` [..., n] is
+    false.
 
-    The factor of a row is ``mantissa / 2**right``, the reciprocal of the sum of the row's integer
-    weights; see equation (23) of ``docs/numerics.md``. ``mantissa`` [..., 1] has 17 bits. It is 0
-    if the ``mask`` of the whole row is false. ``right`` [..., 1] is from 0 to 31.
+    The result is the tuple ``(weights, mantissa, right)``:
+
+    - ``weights`` [..., n] has the exponentials in units of ``2**-24``, rounded down. The
+      exponential of the largest score is 1, which is ``2**24`` units.
+    - ``mantissa`` [..., 1] and ``right`` [..., 1] have the factor of each row,
+      ``mantissa / 2**right``. The factor is the reciprocal of the sum of the row's exponentials. An
+      exponential times the factor is a softmax probability. ``mantissa`` has 17 bits, and ``right``
+      is from 0 to 31. If the ``mask`` of the whole row is false, ``mantissa`` is 0.
+
+    Equation (23) of ``docs/numerics.md`` has a use of the factors.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -82,9 +88,10 @@ def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
     are integers, too:
 
     - ``mantissa`` and ``shift`` [..., n]: an exponential is ``mantissa * 2**-(16 + shift)``.
-    - ``inverse`` and ``exponent`` [..., 1]: ``inverse * 2**exponent`` is the approximate reciprocal
-      of the row's sum in units of ``2**-28``. ``inverse`` is 0 if the sum is 0; the probabilities
-      are then 0.
+    - ``inverse`` and ``exponent`` [..., 1]: ``inverse * 2**exponent`` is approximately
+      ``1 / total``. ``total`` is the sum of the row's exponentials as an integer number of units of
+      ``2**-28``. For example, if the sum is 3, ``total`` is ``3 * 2**28``. If ``total`` is 0,
+      ``inverse`` must be 0; the probabilities are then 0.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

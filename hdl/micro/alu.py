@@ -29,28 +29,30 @@ ALU_CONTROL = data.StructLayout(
 class MicroAlu(Component):
     """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects the operation.
 
-    The fields of ``control`` are single bits. ``sum`` is ``a + b + carry``, or
-    ``a - b - 1 + carry`` if ``subtract`` is 1. ``zero`` is 1 if ``sum`` is 0. If ``subtract`` and
-    ``carry`` are 1, ``less`` is 1 if ``a`` is less than ``b``. The operands are compared as
-    unsigned numbers if ``unsigned`` is 1, else as signed numbers.
+    ``sum`` is ``a + b + carry`` if the field ``subtract`` of ``control`` is 0, and
+    ``a + ~b + carry`` if it is 1. ``zero`` is 1 if ``sum`` is 0. The table lists the fields of
+    ``control`` that must be 1 for each value of ``result``; all other fields must be 0.
 
-    The bits ``result_1`` and ``result_0`` form a number that selects ``result``:
+    ======================  ====================================================
+    ``a + b``               none
+    ``a - b``               ``subtract``, ``carry``
+    ``a & b``               ``result_0``
+    ``a & ~b``              ``result_0``, ``subtract``
+    ``a | b``               ``result_0``, ``logic_0``
+    ``a | ~b``              ``result_0``, ``logic_0``, ``subtract``
+    ``a``                   ``result_0``, ``logic_1``
+    ``~b``                  ``result_0``, ``logic_1``, ``logic_0``
+    ``b``                   ``result_0``, ``logic_1``, ``logic_0``, ``subtract``
+    smaller of a and b      ``result_0``, ``extreme``, ``subtract``, ``carry``
+    larger of a and b       as the smaller, and ``logic_0``
+    ``a`` shifted left      ``result_1``, ``left``
+    ``a`` shifted right     ``result_1``; for copies of the sign ``arithmetic``
+    1 if ``a < b``, or 0    ``result_1``, ``result_0``, ``subtract``, ``carry``
+    ======================  ====================================================
 
-    === ============================================================================================
-    0   ``sum``
-    1   a logic operation, the smaller operand or the larger operand (see below)
-    2   ``a`` shifted by the low 5 bits of ``b``, to the left if ``left`` is 1, else to the right,
-        with copies of the sign if ``arithmetic`` is 1
-    3   ``less``
-    === ============================================================================================
-
-    For result 1, ``extreme`` selects between two groups of operations:
-
-    - ``extreme`` is 0: the bits ``logic_1`` and ``logic_0`` form the number of a logic operation.
-      With c as ``b``, or ``~b`` if ``subtract`` is 1, operation 0 is ``a & c``, 1 is ``a | c``, 2
-      is ``a`` and 3 is ``~c``.
-    - ``extreme`` is 1: the smaller operand if ``logic_0`` is 0, the larger operand if it is 1.
-      ``subtract`` and ``carry`` must be 1.
+    A shift is by the number in the low 5 bits of ``b``. If ``subtract`` and ``carry`` are 1,
+    ``less`` is 1 if ``a`` is less than ``b``. Comparisons are of signed numbers, or of unsigned
+    numbers if the field ``unsigned`` is also 1.
     """
 
     a: In(32)

@@ -12,9 +12,9 @@ from celosia.hdl.memory.ram import Ram
 class MicroArray(Component):
     """An array of ``rows`` by ``cols`` multipliers, with an accumulator memory for the sums.
 
-    ``word`` has two bytes from the scratchpad, ``byte`` has one byte, and ``row`` is the number of
-    an accumulator row. All other inputs are strobes, each with an effect in the cycles in which it
-    is 1:
+    Data arrive on three inputs: ``word`` has two bytes, ``byte`` has one byte, and ``row`` is the
+    number of an accumulator row. All other inputs are strobes, each with an effect in the cycles in
+    which it is 1:
 
     =========== ==========================================================================
     ``weight``  ``byte`` is the next weight
@@ -31,13 +31,16 @@ class MicroArray(Component):
     weights in pairs. If the number of columns is odd, the sender must also load a 0 after the
     weights of each row; no sum includes this weight.
 
-    A vector has one activation for each row of the array. ``enters`` has all activations of a
-    vector, and is permitted only in arrays of two rows. When the last activation of a vector has
-    entered, each column's sum of products is added to that column of an accumulator row. The sums
-    of each further vector are added to the next accumulator row.
+    A vector has one activation for each row of the array. ``enters`` is permitted only in arrays of
+    two rows, in which ``word`` has a whole vector. When the last activation of a vector has
+    entered, each column of the array multiplies its weights by the activations, and adds the
+    products. The sum of array column j is added to column j of an accumulator row.
 
-    From the cycle after ``take`` on, ``sum`` is the first column of the row that was read. ``take``
-    must be at least three cycles later than the last activation.
+    ``begin`` selects the accumulator row for the first vector with a last activation in the cycle
+    of ``begin`` or later. The accumulator row for each further vector is the next one.
+
+    In the cycle after ``take``, ``sum`` is column 0 of the row that was read. ``take`` must be at
+    least three cycles later than the last activation.
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):

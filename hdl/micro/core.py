@@ -30,11 +30,17 @@ class MicroCore(Component):
     scratchpad (16-bit words), and ``data`` the port of the data memory (``data_depth`` 32-bit
     words). In cycles with ``hold`` at 1 another unit uses the data memory, and the core stops.
 
-    The core controls a :class:`celosia.hdl.micro.array.MicroArray`. Ports with the same names must
-    be connected: ``row`` (number of an accumulator row), ``sum`` (a sum of this row) and the
-    strobes in ``ARRAY_STROBES``. ``operand`` drives the array's ``byte``, and data read from the
-    scratchpad drive its ``word``. The micro-instruction START waits until a run begins: ``waiting``
-    is 1 until a cycle with ``go`` at 1. START then writes ``pc``, the program's address, to a
+    The core controls an array of multipliers (:class:`celosia.hdl.micro.array.MicroArray`). The
+    machine that contains the core and the array must connect these ports:
+
+    - The outputs in ``ARRAY_STROBES``, to the array's inputs with the same names.
+    - The output ``row``, the number of an accumulator row, to the array's input ``row``.
+    - The array's output ``sum``, a sum of this accumulator row, to the core's input ``sum``.
+    - The output ``operand``, a weight or an activation, to the array's input ``byte``.
+    - The data read from the scratchpad, to the array's input ``word``.
+
+    The micro-instruction START begins a run of a program. The core waits at START, with ``waiting``
+    at 1, until a cycle with ``go`` at 1. START then writes ``pc``, the program's address, to a
     register. ``signal`` is 1 for one cycle when the microcode reports event ``signal_value``
     (:class:`celosia.arch.micro.isa.Signal`).
     """

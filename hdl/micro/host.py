@@ -16,11 +16,19 @@ class MicroHost(RunRegisters):
 
     ``celosia.arch.registers`` lists the registers. ``run`` is 1 from the beginning of a run until
     the core reports the end of the run by ``over``, or until ``abort`` is 1. ``pc`` is the value
-    that the host last wrote to the register PC. Program words, and the registers that programs use
-    (R1 and others), are stored in the data memory (``celosia.arch.micro.memory``). One cycle after
-    the host writes such a word, ``write_en`` is 1, and ``write_data`` is the word to store at
-    ``write_addr``. ``faults``, ``abort``, ``forget``, ``recovered`` and ``irq`` are the ports of an
-    inner :class:`celosia.hdl.control.outcome.Outcome` with the same names.
+    that the host last wrote to the register PC. Some words that the host writes are not stored
+    here, but in the data memory (``celosia.arch.micro.memory``): program words, and the registers
+    that programs use (R1 and others). One cycle after the host writes a program word or such a
+    register, ``write_en`` is 1, and ``write_data`` must be stored at ``write_addr`` of the data
+    memory.
+
+    The other ports control the run (:class:`celosia.hdl.control.outcome.Outcome`):
+
+    - ``faults``: one bit for each cause of a fault. A bit at 1 aborts the run.
+    - ``abort``: 1 in a cycle in which the host or a fault aborts the run.
+    - ``recovered``: 0 while the core is reset after an abort. A run begins only if it is 1.
+    - ``forget``: 1 in a cycle in which the host gives up all outstanding memory accesses.
+    - ``irq``: the interrupt, after the end of a run.
     """
 
     def __init__(self, program_depth: int, memory: Map):

@@ -12,29 +12,28 @@ _SUM_WIDTH = 18
 class MicroRequantizer(Component):
     """Requantizes one value after another: equations (1) and (2) of docs/numerics.md.
 
-    The unit leaves out two steps of equation (2): the activation table and the residual. For
-    products it uses the :class:`WideMultiplier` of the microcoded machine's core. A value is
-    requantized in these steps, which begin in a cycle t with ``begin`` at 1:
+    The result is ``(value + bias) * multiplier * 2**(shift - 31)``, rounded, plus the zero point,
+    and clamped to two bounds. The unit leaves out two steps of equation (2): the activation table
+    and the residual. The unit has no multiplier. The core must connect it to the core's
+    :class:`WideMultiplier`, and drive the inputs ``value`` and ``word``. The core begins with a
+    cycle t in which it sets ``begin`` to 1:
 
-    - In cycle t + 1, ``value`` is the value, and ``word`` is the bias.
-    - In cycle t + 2, ``word`` is the multiplier. ``b_en`` is 1, and the wide multiplier must load
-      ``word`` as its operand ``b``.
-    - In cycle t + 3, ``word`` is the shift: positive to the left, negative to the right.
-    - In cycle u, ``multiply`` is 1, and the wide multiplier must load ``product_a`` as its operand
-      ``a``. For a left shift of s bits, u is t + 4 + s. Without a left shift, u is t + 3.
-    - In cycle u + 2, ``p`` must be the product plus ``2**30``, a sum that the wide multiplier
-      computes.
-    - In cycle u + 4, ``ready`` becomes 1, and ``result`` has the requantized value.
+    - Cycle t + 1: the core drives ``value``, and drives ``word`` with the bias.
+    - Cycle t + 2: the core drives ``word`` with the multiplier. ``b_en`` is 1, and the wide
+      multiplier loads ``word`` as its operand ``b``.
+    - Cycle t + 3: the core drives ``word`` with the shift. A positive shift is to the left.
+    - Cycle u: ``product_a`` is value plus bias, shifted left by a positive shift. ``multiply`` is
+      1, and the wide multiplier loads ``product_a`` as its operand ``a``.
+    - Cycle u + 2: the wide multiplier drives ``p`` with the product plus ``2**30``, for rounding.
+    - Cycle u + 4: ``ready`` becomes 1, and ``result`` has the requantized value.
 
-    ``product_a`` is value plus bias, shifted left if the shift is positive. The unit divides ``p``
-    by ``2**31``, where ``2**30`` rounds the quotient, and shifts the quotient right if the shift is
-    negative. ``blocked`` is 1 from cycle t + 3 to cycle u; the core must then not set ``begin``,
-    and not use the wide multiplier.
+    For a left shift of s bits, u is t + 4 + s. Without a left shift, u is t + 3. ``blocked`` is 1
+    from cycle t + 3 to cycle u; the core must then not set ``begin``, and not use the wide
+    multiplier.
 
-    ``ready`` is 1 until a cycle with ``take`` at 1. ``result`` is the rounded value plus the zero
-    point, clamped to the bounds. A cycle with ``limit`` at 1 loads the bounds from ``bounds`` and
-    the zero point from ``zero``. The upper half of ``bounds`` is the upper bound, and the lower
-    half is the lower bound. All registers hold in cycles with ``hold`` at 1.
+    ``ready`` is 1 until a cycle with ``take`` at 1. A cycle with ``limit`` at 1 loads the bounds
+    from ``bounds`` and the zero point from ``zero``. The upper half of ``bounds`` is the upper
+    bound, and the lower half is the lower bound. All registers hold in cycles with ``hold`` at 1.
     """
 
     value: In(32)

@@ -31,18 +31,21 @@ class SparseLane(Component):
 
     Several lanes divide the matrix: each multiplies consecutive elements (column by column),
     encoded as entries (``celosia.arch.sparse``). An entry is a number of zeros, with or without a
-    weight after them. ``field`` receives one number at a time:
+    weight after them. For each row of activations, the sender does three steps:
 
-    - A header field, if a bit of ``begin`` is 1. Three header fields have the position of the
-      lane's first element: its tile (bit 0), its column in the tile (bit 1) and its row (bit 2).
-    - An entry, otherwise. If ``take`` is 1, the lane processes the entry. ``product`` reports that
-      the entry has a nonzero weight, and ``zeros`` is its number of zeros.
+    1. The sender writes the position of the lane's first element in three cycles: the tile on
+       ``field`` with bit 0 of ``begin`` at 1, then the column in the tile with bit 1 at 1, and then
+       the row with bit 2 at 1.
+    2. The sender writes the entries. In a cycle with ``take`` at 1, the lane processes the entry on
+       ``field``. ``product`` reports that the entry on ``field`` has a nonzero weight, and
+       ``zeros`` is its number of zeros.
+    3. At least ``LANE_LATENCY`` cycles after the last entry, when ``idle`` is 1, the sender sets
+       ``finish`` to 1 for one cycle. The lane then outputs the sum of the last column.
 
-    ``o`` outputs the sum of each column after the entry that passes the column's end. If ``stall``
-    is 1, ``take`` must be 0: the entry on ``field`` would complete a column, but ``o`` has not
-    accepted the previous sum. ``finish`` outputs the sum of the last column, and must be at least
-    ``LANE_LATENCY`` cycles after the last entry. ``idle`` is 1 if ``o`` has accepted the sums of
-    all completed columns.
+    ``o`` outputs the sum of each other column after the entry that passes the column's end.
+    ``idle`` is 1 if ``o`` has accepted the sums of all columns that entries have passed. ``stall``
+    is 1 if the entry on ``field`` passes the end of a column, and ``o`` has not accepted the
+    previous sum. In cycles with ``stall`` at 1, ``take`` must be 0.
 
     A lane has two banks of memory, each for one row of activations. If ``x_en`` is 1,
     ``load_bytes`` activations on ``x_data`` are written to word ``x_addr`` of bank ``x_bank``. The

@@ -47,10 +47,12 @@ def domain_of(m: Module, stages: int) -> Any:
 
 
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
-    """Return ``value`` delayed by ``stages`` registers (0 or 1), which synthesis never merges.
+    """Return ``value`` delayed by a register that synthesis does not merge with equal registers.
 
-    Place-and-route can then place such a register near the logic that reads it. ``reset`` is as in
-    :func:`delay`.
+    Each call makes a separate register, also for the same ``value``. Place-and-route can then place
+    the register near the logic that reads it. If ``stages`` is 0, there is no register, and the
+    result is ``value`` itself. If ``reset`` is true, the register is 0 after a reset. If it is
+    false, a reset does not change the register.
     """
     for _ in range(stages):
         shape = Value.cast(value).shape()
