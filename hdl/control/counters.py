@@ -17,8 +17,8 @@ class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; each cycle adds ``count_NAME`` to the counter NAME.
 
     ``widths`` maps each counter's name NAME to the width of the input ``count_NAME`` (bits). The
-    counters are words of a memory. An increment reaches the memory at most
-    ``max(3, len(widths)) + 3`` cycles after its cycle. A cycle with ``clear`` at 1 sets all
+    counters are words of a memory. The memory includes an increment at most
+    ``max(3, len(widths)) + 3`` cycles later. A cycle with ``clear`` at 1 sets all
     counters to 0.
 
     The output ``settled`` reports that the counters in the memory include all increments. The input

@@ -23,8 +23,8 @@ class Outcome(Component):
     Four events end a run early. ``cause`` then has the reason
     (:class:`celosia.arch.registers.Cause`); after a normal end, ``cause`` is NONE.
 
-    - Fault: during the run, a bit of ``faults`` is 1. ``faults`` has one bit for each cause.
-      ``abort`` is 1, and the core's recovery begins.
+    - Fault: during the run, a bit of ``faults`` is 1. ``abort`` is then 1, and the core's
+      recovery begins. ``cause`` is the number of the lowest bit of ``faults`` that is 1.
     - Abort: the host writes bit ABORT or FORGET of CONTROL. ``abort`` is 1, and the core's recovery
       begins. ``cause`` is ABORTED.
     - Wrong address: ``outside`` is 1 when the requested run would begin. ``outside`` reports that
@@ -35,9 +35,10 @@ class Outcome(Component):
     If a run is requested or in progress, START is ignored. There is one exception: a write of START
     with ABORT or FORGET aborts the run and requests a new one.
 
-    ``busy`` is 1 while a run is requested or in progress, and during recovery. After bit SILENCE of
-    ``faults`` was 1, recovery does not keep ``busy`` at 1. ``forget`` is 1 in a cycle in which the
-    host writes bit FORGET (forget outstanding memory accesses).
+    ``busy`` is 1 while a run is requested or in progress, and during recovery. If external
+    memory does not answer during recovery (bit SILENCE of ``faults``), ``busy`` becomes 0 although
+    recovery has not finished. ``forget`` is 1 in a cycle in which the host writes bit FORGET
+    (forget outstanding memory accesses).
 
     When ``busy`` falls after a run, one bit of ``interrupt`` becomes 1: bit 0 after a normal end,
     bit 1 after an early end. A bit remains 1 until the host clears it by the same bit of ``take``.

@@ -117,7 +117,8 @@ class WordDecoder(Component):
     The decoder is combinational. ``found`` is the syndrome: the check bits computed from the word,
     XOR the stored check bits. ``level`` is the protection level:
 
-    - ``detect``: ``word`` is the stored word. Bit 1 of ``errors`` is 1 if the word is wrong.
+    - ``detect``: ``word`` is the stored word. Bit 1 of ``errors`` is 1 if an error is
+      detected.
     - ``correct``: one wrong bit is corrected in ``word``, and bit 0 of ``errors`` is then 1. If two
       bits are wrong, bit 1 of ``errors`` is 1, and ``word`` is undefined.
 

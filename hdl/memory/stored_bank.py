@@ -102,7 +102,7 @@ class StoredBank(Component):
     - The bank itself corrects the bit ``filled`` of a row (0 for a cleared row). ``errors`` reports
       the errors of this bit only.
     - ``write_row`` must have the sums of a row ``WRITTEN_LATER`` cycles after the cycle with
-      ``write_stb`` at 1. Before, the receiver has time to correct the row and to add to it.
+      ``write_stb`` at 1. Until then, the receiver can correct the row and add to it.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

@@ -98,8 +98,9 @@ class DirectSums:
 class StagedSums(DirectSums):
     """The registers between accumulator block RAM and adders, for shorter timing paths.
 
-    Machines with the option ``registered`` (more pipeline registers) use this class. A bank of
-    block RAM outputs a row in a cycle t. The row is then processed as follows:
+    Machines with the option ``registered`` (more pipeline registers) use this class if rows are
+    not corrected. A bank of block RAM outputs a row in a cycle t. The
+    row is then processed as follows:
 
     - At the end of cycle t, the output register of the block RAM stores the row.
     - In cycle t + 1, an adder for each column adds to the row. At the end of the cycle, a register
@@ -132,8 +133,9 @@ class StagedSums(DirectSums):
 class CorrectedSums(StagedSums):
     """The registers between accumulator block RAM and adders, with decoders that correct rows.
 
-    A bank of block RAM outputs a row in a cycle t. A row for an addition is then processed as
-    follows:
+    Machines with the option ``registered`` use this class if their accumulators have the protection
+    level ``correct``. A bank of block RAM outputs a row in a cycle t. A row for an addition is then
+    processed as follows:
 
     - At the end of cycle t, a register stores the row with its check bits.
     - In cycle t + 1, decoders correct flipped bits. At the end of the cycle, a register stores the
