@@ -52,7 +52,7 @@ def rounded(values: Ints, count: int) -> Ints:
     return operands(mantissas(blocks, exponent), exponent).reshape(values.shape)
 
 
-def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
+def pack_mantissas(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
     """Pack two arrays of 8-bit numbers as 4-bit mantissas into words of weight slots, [n, cols].
 
     A weight slot is on-chip storage for one tile of weights: rows of ``cols`` words. ``first`` and
@@ -80,7 +80,7 @@ def both(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) 
     return row + ((parts & (1 << above) - 1) << 8 + scale_bits)
 
 
-def kept(words: Ints, above: int, scale_bits: int = 0) -> Ints:
+def stored_exponents(words: Ints, above: int, scale_bits: int = 0) -> Ints:
     """Return the exponents of blocks of mantissas, from 1 to 4, from words of weight slots.
 
     ``words`` has shape [..., cols]. The words of a row share one exponent e, so the result has

@@ -116,14 +116,14 @@ def held(
     if half is not None:
         tiles = wrap(tiles >> 4 * half, 4)
     if block:
-        tiles = blocks.operands(tiles, blocks.kept(above, exponent_bits, scale_bits))
+        tiles = blocks.operands(tiles, blocks.stored_exponents(above, exponent_bits, scale_bits))
     if scaled:
         places = scale_bits * np.arange(parts.shape[-2])[:, None]
         tiles = tiles * (np.sum(parts << places, axis=-2, keepdims=True) % 256)
     return tiles.reshape(nt, -1, rows, cols)[:, :kt]
 
 
-def marked(b: Ints, rows: int, scale_bits: int) -> Ints:
+def words_with_scales(b: Ints, rows: int, scale_bits: int) -> Ints:
     """Return words of weight slots [k, n], each with a weight and a part of the weight's scale.
 
     A weight slot is the array's storage for a tile of at most ``rows`` rows of weights. The input

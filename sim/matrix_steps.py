@@ -7,7 +7,7 @@ from celosia.arch.sparse import code_bytes
 from celosia.sim import blocks, pairs
 from celosia.sim.flow import Step
 from celosia.sim.formats import unpack
-from celosia.sim.matmul import append, held, marked, parts_of_wide, place, wrap
+from celosia.sim.matmul import append, held, parts_of_wide, place, words_with_scales, wrap
 from celosia.sim.memories import Ints, Memories
 from celosia.sim.regions import ceil_div, stored_rows
 from celosia.sim.sparse import decode, multiply
@@ -47,7 +47,7 @@ class MatrixSteps(Memories):
             return unpack(stored.astype(np.uint8), k, self.config.formats[index - 1], group)
         if "grouped" in step.flags:
             stored = self._operands(step, "b", stored_rows(step, self.config), n)
-            return marked(stored, self.config.array.rows, self.config.slot_scales)
+            return words_with_scales(stored, self.config.array.rows, self.config.slot_scales)
         return self._operands(step, "b", k, n)
 
     def _tiled(self, step: Step, b: Ints) -> Ints:
@@ -75,7 +75,7 @@ class MatrixSteps(Memories):
         config, b, low = self.config, pairs.both(first, second), None
         if "block" in step.flags:
             above = config.slot_exponents
-            b = blocks.both(first, second, config.array.cols, above, config.slot_scales)
+            b = blocks.pack_mantissas(first, second, config.array.cols, above, config.slot_scales)
         if "lower" in step.flags:
             low = pairs.both_lower(first, second)[:, : config.low_rows].T
         append(

@@ -78,9 +78,9 @@ def test_rows_of_a_slot_are_what_blocks_are() -> None:
         size = min(size, cols)
         first, second = rng.integers(-128, 128, (2, 40, size)) >> rng.integers(0, 5, (40, 1))
         above = -(-2 // cols)
-        words = blocks.both(first, second, cols, above, scale_bits)  # [40, cols]
+        words = blocks.pack_mantissas(first, second, cols, above, scale_bits)  # [40, cols]
         assert np.all(words[:, min(cols, 2) :] == (words[:, min(cols, 2) :] + 128) % 256 - 128)
-        exponent = blocks.kept(words, above, scale_bits)
+        exponent = blocks.stored_exponents(words, above, scale_bits)
         wanted = blocks.rounded(np.concatenate([first, second], axis=1), 2 * size)
         data = (words + 128) % 256 - 128
         halves = (data << 60 >> 60, data >> 4)

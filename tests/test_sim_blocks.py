@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from celosia.sim.blocks import both, exponents, kept, mantissas, operands, rounded
+from celosia.sim.blocks import (
+    exponents,
+    mantissas,
+    operands,
+    pack_mantissas,
+    rounded,
+    stored_exponents,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +49,9 @@ def test_a_slot_gives_back_two_rows_and_their_exponents(above: int, scale_bits: 
     limits = np.array([16, 32, 64, 128])[rng.integers(4, size=(60, 1))]
     first, second = (rng.integers(-limits, limits, (60, size)) for _ in range(2))
     exponent = exponents(np.concatenate([first, second], axis=1))
-    slot = both(first, second, cols, above, scale_bits)
+    slot = pack_mantissas(first, second, cols, above, scale_bits)
     scale = rng.integers(1 << scale_bits, size=slot.shape) << 8 if scale_bits else 0
-    assert kept(slot + scale, above, scale_bits).tolist() == exponent.tolist()
+    assert stored_exponents(slot + scale, above, scale_bits).tolist() == exponent.tolist()
     assert set(exponent.tolist()) == {1, 2, 3, 4}
     low = slot & 15
     assert np.where(low > 7, low - 16, low)[:, :size].tolist() == (

@@ -136,7 +136,7 @@ def _block_errors(rows: int, random: np.random.Generator) -> Errors:
         drawn = random.uniform(-1, 1, (2, count, BLOCK // 2)) * spread
         exact = np.clip(drawn, -_HALF, _HALF - 1)
         x = _rounded(exact)
-        slot = blocks.both(x[0], x[1], BLOCK // 2, 1)[None]  # [1, rows, columns]
+        slot = blocks.pack_mantissas(x[0], x[1], BLOCK // 2, 1)[None]  # [1, rows, columns]
         step = 2.0 ** blocks.exponents(np.concatenate(x, axis=1))[:, None]
         worst = 0.0
         for half in range(2):

@@ -59,7 +59,7 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
             "a": data.ArrayLayout(signed(config.element_width), config.array.rows),
             "slot": slot_layout(config),
             **present(n=config.array.sleep * config.array.cols.bit_length()),
-            **part_member(config),
+            **multiply_fields(config),
             **shift_members(config),
         }
     )
@@ -69,18 +69,18 @@ def slot_layout(config: MatrixConfig) -> Any:
     """Return the shape of the field ``slot`` of an activation vector or a line of weights.
 
     The field (of :func:`activation_layout` and :func:`weight_layout`) has the number of a weight
-    slot, which is storage in the array for one tile of weights. If :func:`is_far` is true, the
-    field has a copy of the number for each column of the array.
+    slot, which is storage in the array for one tile of weights. If :func:`has_column_copies` is
+    true, the field has a copy of the number for each column of the array.
     """
     slot = range(config.array.weight_depth)
-    return data.ArrayLayout(slot, config.array.cols) if is_far(config) else slot
+    return data.ArrayLayout(slot, config.array.cols) if has_column_copies(config) else slot
 
 
 NEAR_COLUMNS = 2
 """Number of columns that share the registers of a line of weights, if columns are far apart."""
 
 
-def is_far(config: MatrixConfig) -> bool:
+def has_column_copies(config: MatrixConfig) -> bool:
     """Return whether values that all columns of the array use are copied to several registers.
 
     An example of such a value is the number of a weight slot (storage for one tile of weights).
@@ -118,14 +118,14 @@ def slots_of(payload: Any) -> list[Value]:
     """Return a list with the weight slot number of an activation vector or a line of weights.
 
     ``payload`` is the vector or the line. A weight slot is storage in the array for one tile of
-    weights. The list has one element. If :func:`is_far` is true, the list has one copy of the
-    number for each column instead.
+    weights. The list has one element. If :func:`has_column_copies` is true, the list has one copy
+    of the number for each column instead.
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
-def part_member(config: MatrixConfig) -> dict[str, Any]:
+def multiply_fields(config: MatrixConfig) -> dict[str, Any]:
     """Return the optional fields of an activation vector that control how it is multiplied.
 
     The result is a dictionary from name to shape. It has only the fields that the configuration
@@ -172,9 +172,9 @@ def weight_layout(config: MatrixConfig) -> data.StructLayout:
       ``NEAR_COLUMNS`` columns use ``data`` and ``column`` themselves. Each further group of
       ``NEAR_COLUMNS`` columns has one copy.
 
-    ``strobe`` and ``far`` exist only if :func:`is_far` is true.
+    ``strobe`` and ``far`` exist only if :func:`has_column_copies` is true.
     """
-    rows, cols, far = config.array.rows, config.array.cols, is_far(config)
+    rows, cols, far = config.array.rows, config.array.cols, has_column_copies(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
     line |= present(column=config.array.b_transpose)
     return data.StructLayout(

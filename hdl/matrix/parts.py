@@ -47,7 +47,7 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
     return Cat(bits, view.last & sign).as_signed()
 
 
-def at_place(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
+def shifted_to_part(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return ``total``, a sum of products, shifted left by ``width * part.place`` bits.
 
     The array divides each 8-bit weight into groups of ``width`` bits, and multiplies by one group

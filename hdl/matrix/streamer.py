@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.isa import COUNT_WIDTH, Engine
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.array import part_member
+from celosia.hdl.matrix.array import multiply_fields
 from celosia.hdl.matrix.weights import job_layout
 from celosia.hdl.matrix.wide import byte_members, bytes_of, rounded, shift_members
 from celosia.hdl.ports import ReadPort
@@ -33,7 +33,7 @@ def vector_layout(config: MatrixConfig) -> data.StructLayout:
             "n": range(config.array.cols + 1),
             "last": 1,
             "push": unsigned(len(Engine)),
-            **part_member(config),
+            **multiply_fields(config),
             **byte_members(config),
             **shift_members(config),
         }

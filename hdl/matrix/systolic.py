@@ -8,7 +8,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import array_members, side, sum_width
 from celosia.hdl.matrix.column import ElementColumn
 from celosia.hdl.matrix.edges import ActivationEdge, SleepEdge, SumEdge, WeightEdge
-from celosia.hdl.matrix.parts import at_place
+from celosia.hdl.matrix.parts import shifted_to_part
 from celosia.hdl.matrix.wide import in_place
 from celosia.hdl.stream.fields import carry, chain
 from celosia.hdl.stream.pipeline import delay
@@ -144,7 +144,7 @@ class SystolicArray(Component):
         width = self.config.array.pass_width
         if self.config.passes > 1:
             part = delay(m, self.i.payload.part, self.latency)
-            sums = [at_place(total, part, width) for total in sums]
+            sums = [shifted_to_part(total, part, width) for total in sums]
         if self.config.array.wide:
             sums = in_place(m, list(sums), self.i.payload.shifted, self.latency)
         for out, total in zip(self.o.payload, sums, strict=True):

@@ -21,7 +21,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import (
     NEAR_COLUMNS,
     array_members,
-    is_far,
+    has_column_copies,
     side,
     slots_of,
     strobes,
@@ -30,7 +30,7 @@ from celosia.hdl.matrix.array import (
 from celosia.hdl.matrix.blocks import exponent_widths, operand
 from celosia.hdl.matrix.element import weight_registers
 from celosia.hdl.matrix.pairs import multiply_weight, pair_members
-from celosia.hdl.matrix.parts import PartAdder, at_place, part_layout, part_of
+from celosia.hdl.matrix.parts import PartAdder, part_layout, part_of, shifted_to_part
 from celosia.hdl.matrix.wide import in_place
 from celosia.hdl.memory.split_ram import SplitRam
 from celosia.hdl.stream.fields import assign, carry, inputs, late_field, outputs
@@ -265,7 +265,7 @@ class TreeArray(Component):
         else:
             m.d.sync += a.eq(i.a)
         late = [a]
-        if is_far(config):
+        if has_column_copies(config):
             # One copy for the columns of each side of a device.
             late = [
                 Signal.like(a, name=f"late_{part}") for part in range(min(config.array.cols, 2))
@@ -289,7 +289,7 @@ class TreeArray(Component):
             m.d.comb += assign(column, block=block, lower=lower) + carry(column, i, "part")
             total = column.o
             if config.passes > 1:
-                total = at_place(total, part, config.array.pass_width, paired=config.paired)
+                total = shifted_to_part(total, part, config.array.pass_width, paired=config.paired)
             if config.array.wide:
                 (total,) = in_place(m, [total], i.shifted, self.latency)
             m.d.comb += self.o.payload[index].eq(total)
@@ -319,7 +319,11 @@ class TreeArray(Component):
         """Distribute a row's elements to the columns, or a column's elements to its rows."""
         config, line = self.config, self.i_weights.payload
         copies = [line, *(line.far if "far" in line.shape().members else [])]
-        strobe = line.strobe if is_far(config) else strobes(config, self.i_weights.valid, line)
+        strobe = (
+            line.strobe
+            if has_column_copies(config)
+            else strobes(config, self.i_weights.valid, line)
+        )
         slots = slots_of(line)
         for index, column in enumerate(columns):
             m.d.comb += [

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.formats import PAIRED_BITS
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.array import enter, is_far, slots_of, strobes, weight_layout
+from celosia.hdl.matrix.array import enter, has_column_copies, slots_of, strobes, weight_layout
 from celosia.hdl.matrix.blocks import BlockEncoder
 from celosia.hdl.matrix.decoder import WeightDecoder, step_layout
 from celosia.hdl.matrix.wide import byte_members, bytes_of, rounded
@@ -113,7 +113,7 @@ class WeightWriter(Component):
             valid = valid & ~note.early
         m.d.sync += self.o.valid.eq(valid)
         spread(m, note.slot, slots_of(weights))
-        if is_far(config):
+        if has_column_copies(config):
             masks = strobes(config, valid, note)
             if not (config.formats or config.packed_cache):
                 # Known one cycle ahead, so that only wires are between here and the columns.

@@ -143,7 +143,7 @@ class AccumulatorMemory(Component):
         # Rows written later have more predecessors in flight.
         before = [after_2]
         add, add_addr = add_2, add_addr_2
-        for _ in range(sums.later):
+        for _ in range(sums.write_delay):
             add, add_addr = delay(m, add, 1, reset=True), delay(m, add_addr, 1)
             before.append(delay(m, add & (add_addr == adding.addr), 1, reset=True))
         repeats = delay(m, after_1, 1, reset=True)

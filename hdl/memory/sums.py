@@ -20,13 +20,13 @@ class DirectSums:
     attributes are numbers of additional cycles, 0 in this class:
 
     - ``latency``: from the read of a row to its addition.
-    - ``later``: from the read of a row to the write of its sum.
+    - ``write_delay``: from the read of a row to the write of its sum.
 
     If the argument ``sleep`` is true, a register keeps its value in cycles in which it receives no
     new value, which saves power. Otherwise the register loads in every cycle.
     """
 
-    later = 0
+    write_delay = 0
     latency = 0
 
     def __init__(self, layout: data.ArrayLayout, level: str, *, sleep: bool):
@@ -47,7 +47,7 @@ class DirectSums:
 
         ``later`` is the delay of write data after the write strobe (cycles).
         """
-        return AccumulatorBank(depth, self._layout, self._level, later=self.later)
+        return AccumulatorBank(depth, self._layout, self._level, later=self.write_delay)
 
     def begin(self, m, marks, early):
         """Return two bits, ``again`` and ``kept``, that select a column adder's first operand.
@@ -111,7 +111,7 @@ class StagedSums(DirectSums):
     (:meth:`begin`). They can be placed near the column.
     """
 
-    later = 1
+    write_delay = 1
 
     def begin(self, m, marks, early):
         again, kept = early
@@ -147,7 +147,7 @@ class CorrectedSums(StagedSums):
     errors of each row are reported in cycle t + 2.
     """
 
-    later = WRITTEN_LATER
+    write_delay = WRITTEN_LATER
     latency = 1
 
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:

@@ -33,9 +33,9 @@ class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
     ``due`` lists the commands that the engine must receive, in order. For each command the model
-    waits a random number of cycles, from 1 to a limit. ``speeds`` lists the limits (cycles). After
-    every ``PHASE`` commands, the next limit in ``speeds`` applies. After the last limit, the first
-    limit applies again.
+    waits a random number of cycles, from 1 to a limit. ``limits`` has several such limits (cycles).
+    After every ``PHASE`` commands, the next limit applies. After the last limit, the first limit
+    applies again.
 
     If ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which
     it completes the command. Otherwise the engine accepts a command whenever it is idle.
@@ -46,7 +46,7 @@ class EngineModel:
         dut: Any,
         engine: Engine,
         random: Any,
-        speeds: list[int],
+        limits: list[int],
         due: list[dict[str, Any]],
         *,
         holds: bool,
@@ -56,7 +56,7 @@ class EngineModel:
         self.registered = registered
         self.name = engine.name.lower()
         self.holds = holds
-        self.speeds = speeds
+        self.limits = limits
         self.left: int | None = None
         self.push = 0
         self.due = due
@@ -99,8 +99,8 @@ class EngineModel:
             assert known == self.fields, self.seen
         if valid and self.left is None:
             self.push = command["push"]
-            slowness = self.speeds[self.seen // PHASE % len(self.speeds)]
-            self.left = int(self.random.integers(1, 1 + slowness))
+            limit = self.limits[self.seen // PHASE % len(self.limits)]
+            self.left = int(self.random.integers(1, 1 + limit))
         elif finished:
             self.left = None
         elif self.left is not None:
@@ -120,14 +120,14 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
     program = random_program(random, settings["commands"])
     queues = {engine: [c for c in program if c["engine"] == engine] for engine in Engine}
     # Each engine is the slowest for a while, so that its queue is full.
-    speeds = random.permutation([1, 4, 20, 60]).tolist()
+    limits = random.permutation([1, 4, 20, 60]).tolist()
     holding = random.permutation(len(Engine))[:2].tolist()
     engines = {
         engine: EngineModel(
             dut,
             engine,
             random,
-            speeds[engine:] + speeds[:engine],
+            limits[engine:] + limits[:engine],
             queues[engine],
             holds=engine in holding,
             registered=registered,
@@ -360,7 +360,7 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 
 @cocotb.test()
-async def a_token_that_comes_as_one_goes_is_no_overflow(dut: Any) -> None:
+async def a_push_and_a_pop_of_a_full_counter_are_no_overflow(dut: Any) -> None:
     """A push to a full token counter is no overflow if a token is consumed in the same cycle.
 
     A dependency token lets a command of one engine start after a command of another engine. A

@@ -80,7 +80,7 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 
 @cocotb.test()
-async def factors_of_any_number_of_rows_are_owed(dut: Any) -> None:
+async def softmaxes_wait_for_factors_of_any_number_of_rows(dut: Any) -> None:
     """The output ``softmaxes`` is 1 while the unit under test waits for row factors of a SOFTMAX.
 
     A row factor is a number by which a later command scales a row. A SOFTMAX of m rows has m row

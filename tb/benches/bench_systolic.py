@@ -24,7 +24,7 @@ from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
 from celosia.hdl.matrix.array import (
     activation_layout,
-    is_far,
+    has_column_copies,
     side,
     slot_layout,
     sum_layout,
@@ -185,7 +185,7 @@ class Schedule:
         if far := weight_layout(self._config).members.get("far"):
             own = {name: line[name] for name in ("data", "column") if name in line}
             line["far"] = [own] * far.length
-        if is_far(self._config):
+        if has_column_copies(self._config):
             row = 1 << self._next
             line["strobe"] = [
                 (2**rows - 1) * (col == self._next) if column else row for col in range(cols)
@@ -207,7 +207,7 @@ async def sums_are_exact(dut: Any) -> None:
     queues = {"i": schedule.vectors, "i_weights": schedule.lines}
     sums, random = sum_layout(config), rng()
 
-    still = ["i_weights__valid", *["i_weights__payload"] * is_far(config)]
+    still = ["i_weights__valid", *["i_weights__payload"] * has_column_copies(config)]
     await start_clock(dut, rng(), still=still)
     for cycle in range(settings["cycles"] + latency):
         for name, layout in layouts.items():

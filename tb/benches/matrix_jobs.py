@@ -10,7 +10,15 @@ from celosia.arch.latency import array_latency
 from celosia.hdl.ports import command_layout
 from celosia.sim import blocks, pairs
 from celosia.sim.formats import unpack as unpack_weights
-from celosia.sim.matmul import accumulate, append, cut, held, marked, parts_of_wide, place
+from celosia.sim.matmul import (
+    accumulate,
+    append,
+    cut,
+    held,
+    parts_of_wide,
+    place,
+    words_with_scales,
+)
 from celosia.tb.machine.packing import pack
 
 Ints = NDArray[np.int64]
@@ -118,7 +126,7 @@ class Jobs:
             halves = np.split(b, 2, axis=1)
             b = pairs.both(*halves)
             if "block" in flags:
-                b = blocks.both(
+                b = blocks.pack_mantissas(
                     *halves, config.array.cols, config.slot_exponents, config.slot_scales
                 )
             if "lower" in flags:
@@ -128,7 +136,7 @@ class Jobs:
             b = unpack_weights(b.astype(np.uint8), k, form, group)
         elif b_shape[0] > k and "b_transpose" not in flags:
             self.lines.append((b_shape[0] * nt, False))
-            b = marked(b, config.array.rows, config.slot_scales)
+            b = words_with_scales(b, config.array.rows, config.slot_scales)
         tiles = cut(b.T if "b_transpose" in flags else b, config.array.rows, config.array.cols)
         transpose = "b_transpose" in flags
         if "append" in flags:

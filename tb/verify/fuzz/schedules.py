@@ -27,7 +27,7 @@ from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.schedule import first_plans, homes
 from celosia.generators.lower.search import Search
 from celosia.generators.lower.staging import least_size
-from celosia.generators.lower.text_compiler import PIECES, skips_zeros, ways_of
+from celosia.generators.lower.text_compiler import PIECES, data_placements, skips_zeros
 from celosia.generators.lower.text_program import text_program, text_trial
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.sim.checker import check
@@ -186,12 +186,12 @@ def _decoder(rng: Random) -> Outcomes:
     numbers = rng.integers(0, model.vocabulary, 2 * texts.LENGTH).tolist()
     text = [*numbers[: context - texts.STEPS], *numbers[-texts.STEPS :]]
     for _ in range(_PLANS):
-        ways = ways_of(decoder, config, cache, MOST_ROWS, 1)
-        way = ways[int(rng.integers(len(ways)))]
-        way = replace(way, rows=int(rng.integers(1, way.rows + 1)))
+        placements = data_placements(decoder, config, cache, MOST_ROWS, 1)
+        placement = placements[int(rng.integers(len(placements)))]
+        placement = replace(placement, rows=int(rng.integers(1, placement.rows + 1)))
         most = max(least_size(config), int(rng.choice(PIECES)) >> int(rng.integers(10)))
         try:
-            made = plan(decoder, config, cache, way, most, sparse=skips_zeros(config))
+            made = plan(decoder, config, cache, placement, most, sparse=skips_zeros(config))
             program = text_program(text_trial(made), most)
         except InputError:
             yield (), ""
@@ -200,7 +200,10 @@ def _decoder(rng: Random) -> Outcomes:
             wrong = texts.wrong_tensors(TextSession(program, _Checked(config)), [text])
         except ProgramError as error:
             wrong = f"The compiler's program is refused: {error}"
-        yield tuple(program.words), wrong and f"{wrong} of the decoder with {way}, loads {most}"
+        yield (
+            tuple(program.words),
+            wrong and f"{wrong} of the decoder with {placement}, loads {most}",
+        )
 
 
 def _text_machine(rng: Random) -> Config:
