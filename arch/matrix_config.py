@@ -119,16 +119,16 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Largest number of key elements in a weight slot that stores both halves of some elements.
+        """Largest number of elements in a key, if some elements have two rows of a weight slot.
 
-        A weight slot is the array's storage for one tile of weights or attention keys. A packed KV
-        cache divides each 8-bit key element into a high half and a low half of 4 bits. The high
-        half of element i is stored in row i of the slot. Low halves are stored in the slot's last
-        rows (:attr:`low_rows`).
+        A weight slot is the array's storage for one tile. In a packed KV cache, row i of a slot has
+        the upper four bits of key element i. If :attr:`low_rows` is not 0, some elements keep all
+        eight bits. The last ``low_rows`` rows of the slot have the lower four bits of these
+        elements.
 
-        The number is the largest power of two that is less than the number of the array's rows. For
-        example, an array with 13 rows has room for 8 elements. An array with 1 row has room for 1
-        element.
+        The number is the largest power of two that is less than the number of the array's rows,
+        because a separate adder tree adds the products of the upper bits. An array with 13 or 16
+        rows has room for 8 elements. As an exception, the number for an array with 1 row is 1.
         """
         # The adder tree has a separate subtree for a power of two of rows.
         return max(1, next_power_of_two(self.array.rows) // 2)

@@ -83,14 +83,19 @@ def check_bits(columns: Sequence[int]) -> int:
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
     """Return two masks of check bits, ``(failing, holding)``, for each data bit of a word.
 
-    A decoder corrects a wrong data bit with its two masks. A check bit fails if its stored value
-    differs from the value computed from the data. A data bit is wrong if all check bits in
-    ``failing`` fail, and all check bits in ``holding`` do not fail. The masks are only valid if at
-    most one bit of the word is wrong.
+    A check bit fails if its stored value differs from the value computed from the data. A decoder
+    finds a wrong data bit by two conditions. All check bits in ``failing`` fail, and no check bit
+    in ``holding`` fails. The conditions are only valid if at most one bit of the word is wrong.
+
+    - ``failing`` has all check bits that cover the data bit.
+    - ``holding`` excludes that another data bit is the wrong one. If the check bits of another data
+      bit include all of ``failing``, at least one of the additional check bits is in ``holding``.
+      One such check bit is sufficient.
 
     For example, check bits 0 to 2 cover data bit A, and check bits 0 to 4 cover data bit B. If B is
-    wrong, all check bits of A fail too. The masks of A are therefore ``failing`` = 0b00111 and
-    ``holding`` = 0b01000. The masks of B are 0b11111 and 0.
+    wrong, the check bits of A fail, too. To exclude B, the masks of A are ``failing`` = 0b00111 and
+    ``holding`` = 0b01000 (check bit 3; check bit 4 would do as well). The masks of B are 0b11111
+    and 0.
 
     ``columns`` is the list that :func:`code_columns` returns. It has one mask for each data bit:
     the check bits that cover the data bit.

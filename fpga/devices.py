@@ -48,16 +48,20 @@ class Device:
     placement options for the device.
 
     Three fields give the positions of multipliers and block RAMs in the device's grid. Rows and
-    columns of the grid are counted from 0, and nine columns form a strip.
+    columns of the grid are counted from 0. Multipliers are in groups of four in one row, and so are
+    block RAMs.
 
-    - ``multiplier_rows`` lists the rows that contain multipliers: four in each strip.
-    - ``ram_rows`` lists the rows that contain block RAMs: four in each strip.
-    - ``blocks`` lists the first column of each strip.
+    - ``multiplier_rows`` lists the rows with groups of multipliers.
+    - ``ram_rows`` lists the rows with groups of block RAMs.
+    - ``blocks`` lists the columns at which the groups begin. These columns are the same in all rows
+      of the two other lists.
 
-    With ``multiplier_rows=[10]`` and ``blocks=[4, 13]``, row 10 contains eight multipliers: four in
-    columns 4 to 12, and four in columns 13 to 21. :mod:`celosia.fpga.sites` uses these positions to
-    place the multipliers and memories of a machine's array. If the fields are empty, nextpnr
-    chooses the places.
+    For example, the fields are ``multiplier_rows=[10]``, ``ram_rows=[22]`` and ``blocks=[4, 13]``.
+    Row 10 then has eight multipliers: one group from column 4 on, and one group from column 13 on.
+    Row 22 has eight block RAMs, in groups that begin at the same columns.
+
+    :mod:`celosia.fpga.sites` uses the positions to place the multipliers and memories of a
+    machine's array. If the three fields are empty, nextpnr chooses the places.
 
     ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
     stands for Yosys's default. On a large device the default is less than a fifth of the real

@@ -125,13 +125,18 @@ def with_registers(config: Config, device: Device) -> Config:
 def family_needs(verilog: str) -> str:
     """Return a sentence with the numbers of multipliers and block RAMs that a design needs.
 
-    ``verilog`` is the design; the numbers are computed without synthesis. The sentence names the
-    devices that have enough multipliers and block RAMs, and recommends the option ``--device`` for
-    smaller devices. For example: "Needs 100 multipliers and 60 block RAMs: ecp5:85k have them;
-    --device FAMILY:PART brings it within a part".
+    ``verilog`` is the design. The numbers are computed without synthesis. The sentence also names
+    devices, and ends with the advice to fit the design to a device by the option ``--device``. For
+    example: "Needs 100 multipliers and 60 block RAMs: ecp5:85k have them; --device FAMILY:PART
+    brings it within a part".
 
-    Only devices of families whose LUTs can replace block RAMs are named. For devices of all other
-    families, the block RAMs of a design are not counted (:func:`celosia.fpga.part.needs`).
+    A device is named if both of these conditions are true:
+
+    - The device has enough multipliers and block RAMs.
+    - LUTs of the device's family can replace block RAMs. Celosia counts the block RAMs of a design
+      only for such families, so it cannot tell whether a design fits any other device.
+
+    If no device is named, the sentence has the words "no part has as many" instead.
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

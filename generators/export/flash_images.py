@@ -85,12 +85,14 @@ class Script:
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Append a record with which the board writes one of ``values`` to a sequencer register.
+        """Append a record with which the board writes one of several values to a register.
 
         An earlier record, appended by :meth:`compare`, makes the board find the largest of several
-        scores. ``values`` has one integer for each score, which is reduced modulo 2**32. The board
-        writes the integer with the index of the largest score. ``number`` is the number of the
-        register.
+        scores. If score i is the largest, counted from 0, the board writes ``values[i]``.
+
+        - ``number`` is the number of the register. It is one of the accelerator's registers that
+          programs read.
+        - ``values`` has one integer for each score. Each integer is reduced modulo 2**32.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""

@@ -1,7 +1,16 @@
-"""Resizing and normalization of images by the settings in a preprocessor_config.json.
+"""Resizing and normalization of images by the settings in a model's preprocessor_config.json.
 
-This module is used if the file does not name an image processor, which is a class of the package
-``transformers``, and the folder has no config.json. Otherwise the image processor is used.
+A model is read from a folder, which contains this file. The settings in the file are, for example,
+the size of an image, and the mean and standard deviation of pixels. This module applies the
+settings if both of these conditions are true:
+
+- The file does not name an image processor, which is a class of the package ``transformers``. A
+  field such as ``image_processor_type`` would contain this name.
+- The folder has no config.json. That file would contain the kind of model, by which
+  ``transformers`` finds the image processor.
+
+In all other cases, ``transformers`` finds the image processor, and the image processor applies the
+settings.
 """
 
 from collections.abc import Mapping

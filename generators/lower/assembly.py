@@ -176,12 +176,15 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """The compiler's data from which the instructions of this trial were made.
+        """Data from which the compiler made the programs of this trial.
 
-        - For a decoder: a ``Plan``, which has the locations of weights, parameters, keys and
-          values.
-        - For an encoder: a ``Placed``, which has the encoder's instructions, and the scratchpad
-          address of each buffer.
+        A trial is one attempt to compile a model with certain settings, such as the size of loads.
+        The type of the data depends on the model:
+
+        - For a decoder: a ``Plan``, which has the locations of weights, parameters, keys and values
+          in memory.
+        - For an encoder: a ``Placed``, which has the instructions, and the scratchpad address of
+          each buffer.
         """
         return self.assembly.source
 
@@ -219,21 +222,27 @@ def first_fit(
     skips_smaller: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
-    """Try compiler settings in order, and return the result for the first settings that fit.
+    """Compile a model with several compiler settings in turn; return the first result that fits.
 
-    Compiler settings are, for example, the size of loads. If no settings fit, the result is None.
+    Compiler settings are, for example, the size of loads. If no settings fit the machine, the
+    result is None.
 
     - ``series``: lists of settings. The lists, and the settings in each list, are tried in order.
-    - ``make(choices)``: compiles the model with the settings ``choices``, and returns the result.
-      It raises :class:`FitError` if the model does not fit the machine.
-    - ``skips_smaller(choices, error)``: is called after each such error. If it returns True, later
-      settings ``other`` of the same list are skipped if ``other.is_at_most(choices)`` is true.
-    - ``known``: settings from earlier searches. In all lists, settings ``other`` are skipped if
-      ``other.is_at_most(element)`` is true for an element of ``known``.
+    - ``make(choices)``: returns the result for the settings ``choices``. It raises
+      :class:`FitError` if the model does not fit the machine.
+    - ``skips_smaller(choices, error)``: returns True if smaller settings than ``choices`` cannot
+      fit either. It is called after each error of ``make``. If it returns True, smaller settings in
+      the rest of the same list are not tried.
+    - ``known``: settings for which an earlier search found that smaller settings cannot fit. Equal
+      or smaller settings are not tried, in any list.
 
-    For example, a list has settings with loads of 8, 4 and 2 KB. With loads of 8 KB, the program is
-    too long, and ``skips_smaller`` returns True. Smaller loads need more instructions, so the
-    settings with 4 and 2 KB are skipped. The search continues with the next list.
+    Settings ``a`` are equal to or smaller than ``b`` if ``a.is_at_most(b)`` is true. Smaller
+    settings may fail because smaller loads need more instructions, which may exceed the program
+    memory.
+
+    For example, the first list has loads of 8, 4 and 2 KB. With 8 KB the program is too long, and
+    ``skips_smaller`` returns True. The loads of 4 and 2 KB are skipped. The search continues with
+    the second list.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)

@@ -176,24 +176,28 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return the location of an attention's cached keys or values, as an :class:`Attended`.
+        """Return an :class:`Attended`: the location of an attention's cached keys or values.
+
+        The arguments are:
 
         - ``name``: ``keys`` or ``values``.
         - ``tensor``: the tensor of the keys or values.
         - ``width``: the number of columns of one head.
 
-        The location depends on the memory of the cache. A weight slot is storage in the array for
-        one weight tile.
+        The result has the arguments as fields, and two more fields:
 
-        - If the cache is not in weight slots: the field ``blocks`` of the result has the scratchpad
-          rows, one for each token. The field ``slots`` is empty.
-        - For keys in weight slots: ``slots[head][0]`` is for the keys of key head ``head``.
-        - For values in weight slots: ``slots[head][tile]`` is for tile column ``tile`` in the
-          values of key head ``head``. A tile column is a range of columns as wide as the array.
+        - ``blocks``: the rows of keys or values in the scratchpad, one row for each token.
+          Instructions read these rows if ``slots`` is empty.
+        - ``slots``: the weight slots with the keys or values. A weight slot is storage in the array
+          for one weight tile. ``slots`` is empty if the cache is not in weight slots.
 
-        An element ``slots[head][tile]`` is a pair: the number of the first weight slot, and the
-        flags for instructions that use this slot. For example, a flag selects one of two values
-        that are packed in a byte.
+        An element ``slots[head][tile]`` is for key head ``head`` and tile column ``tile``. A tile
+        column is a range of the head's value columns, as wide as the array. For keys, ``tile`` is
+        always 0. The element is a pair:
+
+        - The number of the first weight slot.
+        - The flags of instructions that use the slot. For example, a flag selects one of two values
+          that are packed in a byte.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

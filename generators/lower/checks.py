@@ -27,8 +27,8 @@ def checked_graph(
 ) -> Graph[D]:
     """Check that a machine supports a model, and return the model with rounded multipliers.
 
-    In the result, the requantization multipliers are rounded to ``multiplier_width`` bits. The
-    function does not check whether the model fits the machine's memories.
+    In the result, the requantization multipliers are rounded to the field ``multiplier_width`` of
+    the configuration (bits). Whether the model fits the machine's memories is not checked.
 
     - ``graph``: the quantized model.
     - ``config``: the configuration of the machine.
@@ -37,36 +37,36 @@ def checked_graph(
     - ``rows``: the largest number of tokens of one text in a run.
     - ``texts``: number of texts in a run. If there are several, a run processes one token of each.
 
-    :class:`FitError` proposes changes of the configuration. It is raised in these cases:
+    :class:`FitError` is raised if a larger or other configuration is needed. The error proposes
+    values for fields of ``config``:
 
-    - Units: the machine lacks a unit that the model needs, such as the softmax unit.
-    - ``max_k``: a sum has more products than this number.
-    - ``max_row``: a row of a norm or softmax has more elements than this number.
-    - ``bias_width``: a bias has more bits than this number.
-    - ``scratchpad_align``: the size (bytes) of a tensor's row is not a multiple of this number. The
-      same rule holds for the columns of one attention head in a row.
-    - ``row_factors``: the number is not 0, but the model has a norm or softmax that is not
-      deferred. A deferred norm or softmax stores a factor for each row, such as 1 / sum. A later
-      requantization multiplies the row by the factor.
-    - ``row_factors``: the number is below ``texts * (1 + heads)``, and a norm or softmax is
-      deferred.
+    - The machine lacks a unit that the model needs, such as the softmax unit.
+    - Field ``max_k`` is less than the number of products in a sum.
+    - Field ``max_row`` is less than the number of elements in a row of a norm or softmax.
+    - Field ``bias_width`` is less than the number of bits of a bias.
+    - Field ``scratchpad_align`` does not divide the size (bytes) of a tensor's row, or the size of
+      one attention head in such a row.
+    - Field ``row_factors`` is less than ``texts * (1 + heads)``, and the model has deferred norms
+      or softmaxes. A deferred norm or softmax stores a factor for each row, by which a later
+      requantization multiplies the row.
+    - Field ``row_factors`` is not 0, and the model has norms or softmaxes that are not deferred.
 
-    :class:`InputError` is raised in these cases:
+    :class:`InputError` is raised if an argument has an unsupported value:
 
-    - ``rows``: the argument is not from 1 to :data:`MOST_ROWS`.
-    - ``texts``: the argument is not from 1 to :data:`MOST_TEXTS`.
-    - ``texts``: the argument is more than 1, and the model is an encoder-decoder.
-    - ``texts``: the argument is more than 1, and ``cache.recompute`` is true.
-    - ``cache.capacity``: the number exceeds the positions of the model.
-    - ``cache.recompute``: the model does not support it. With this option, the cache stores the
-      inputs of attention. Each run then computes the keys and values of all tokens again.
-    - ``operand_width``: a linear layer's input has another number of bits. INT16 inputs are
-      excepted.
-    - ``multiplier_width`` or ``bias_width``: the width is not 32 bits. Only decoders whose weights
-      and KV cache stay in the array support other widths.
-    - ``pre_depth``: the number of parameter words that are reserved for SOFTMAX and NORM is not 0.
-      Only decoders whose weights and KV cache stay in the array support other numbers.
-    - KV cache: keys or values have fewer than 8 bits, and the array cannot store this format.
+    - ``rows`` is not from 1 to :data:`MOST_ROWS`.
+    - ``texts`` is not from 1 to :data:`MOST_TEXTS`.
+    - ``texts`` is more than 1, but the model is an encoder-decoder or ``cache.recompute`` is true.
+    - ``cache.capacity`` exceeds the number of positions of the model.
+    - ``cache.recompute`` is true, but the model does not support it. With this option, each run
+      computes the keys and values of all tokens from cached inputs of attention.
+
+    :class:`InputError` is also raised if the machine does not support a number format of the model:
+
+    - The input of a linear layer has neither 16 bits nor as many bits as the field
+      ``operand_width``.
+    - Keys or values have fewer than 8 bits, and the array cannot store this format.
+    - Field ``multiplier_width`` or ``bias_width`` is not 32, or field ``pre_depth`` is not 0. Such
+      a configuration supports only decoders whose weights and KV cache stay in the array.
     """
     whole: IntegerGraph = graph
     model, deep = whole.description, config.array.weight_depth > RING_SLOTS

@@ -102,27 +102,16 @@ class Cuts:
 def cuts_of(decoder: Decoder, config: Config, placement: DataPlacement, texts: int) -> Cuts:
     """Return the parts into which a decoder's operations are divided, as a :class:`Cuts`.
 
-    A run computes the parts of an operation one after another. While one part is requantized, the
-    next part is multiplied. The result has these parts, among other data:
+    A part is, for example, a range of output columns of a linear layer. The program computes the
+    parts of an operation one after another. The vector engine requantizes one part while the array
+    multiplies the next part. The division does not affect the model's results.
 
-    - ``query_parts``: ranges (first, count) of tile columns of the queries. A tile column is a
-      range of columns as wide as the array.
-    - ``key_parts``: ranges (first, end) of key heads, for the softmax and the product with the
-      values.
-    - ``ffn_parts``: ranges (first, end) of tile columns of the MLP's hidden layer.
-
-    ``texts`` is the number of texts in a run. If there are several texts, a run processes one token
-    of each, and may multiply each token's row separately.
-
-    ``placement`` selects the memories of the decoder's data. The function reads three of its
-    fields:
-
-    - ``rows``: the largest number of prompt tokens in a run.
-    - ``key_heads``: the number of key heads whose keys share a weight slot. A weight slot is
-      storage in the array for one weight tile.
-    - ``passing``: true if each run loads requantization parameters from external memory. The hidden
-      layer then has more parts, because the parameter memory has room for the parameters of fewer
-      columns.
+    - ``decoder``: the quantized decoder.
+    - ``config``: the configuration of the machine.
+    - ``placement``: the memories of the decoder's data, and the largest number of prompt tokens in
+      a run.
+    - ``texts``: the number of texts in a run. If there are several, a run processes one token of
+      each. A part may then also be the row of one text's token.
     """
     key_heads = placement.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

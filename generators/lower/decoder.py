@@ -123,25 +123,21 @@ class Layers(Instructions):
     def layers(self) -> None:
         """Append the instructions of all layers to the program.
 
-        The norm at the start of the first layer is appended first. The instructions of each layer
-        end with the norm at the start of the next layer. The instructions of the last layer end
-        with the norm before the output head.
+        The appended instructions begin with the norm at the start of the first layer, and end with
+        the norm before the output head. Before them, the method appends the instructions of
+        :meth:`bring_rotations`, if that method was not called earlier.
 
-        The form of the program depends on the memory of weights and parameters:
+        The layers are iterations of a loop in two cases: if weights stay on the chip, or if each
+        run loads requantization parameters. In all other cases, each layer has separate
+        instructions.
 
-        - If weights stay on the chip: the layers are iterations of a loop. However, the first layer
-          is before the loop if the embedding tables are in external memory, and
-          :meth:`bring_rotations` was not called earlier. That method loads rows of a table, and
-          only the first layer waits for these loads.
-        - If each run loads requantization parameters: the first layer is before a loop, and the
-          other layers are iterations of the loop.
-        - If neither is the case: the program has separate instructions for each layer.
-
-        For the encoder of an encoder-decoder, instructions follow that compute the keys and values
-        for all layers of the decoder.
+        For the encoder of an encoder-decoder, the method also appends instructions after the
+        layers. They compute the keys and values of the encoder's output for all layers of the
+        decoder.
         """
         before, *layers, after = ending_ahead(self.graph)
         rows_stay = self.plan.data_placement.rows_stay
+        # Only the first layer waits for the loads of rotations, so it is before the loop.
         waits = self.plan.cuts.resident and not rows_stay and not self._turned
         self.bring_rotations()
         self.lower_section(before[1:])
@@ -177,21 +173,22 @@ class Layers(Instructions):
         self._waiting = []
 
     def lower_linear(self, step: Step) -> None:
-        """Append the instructions of a linear layer, or postpone them until its result is used.
+        """Append a linear layer's instructions, or leave this to a later operation.
 
-        The rule is: a layer is postponed. The operation that uses its result then appends its
-        instructions, so that products of one layer run while another layer is requantized. An
-        attention appends the layers for its queries, keys and values.
+        A later operation can alternate the instructions of several layers. The array then
+        multiplies for one layer, while the vector engine requantizes another layer. There are three
+        cases:
 
-        There are two exceptions:
+        - If the layer's result is added to the residual stream: the layer's instructions are
+          appended. For the last layer of an MLP, the instructions of the MLP's first layers (up and
+          gate) are appended before.
+        - If a norm of each attention head directly follows the layer: the instructions of the layer
+          and the norm are appended. The attention appends the operations after the norm.
+        - In all other cases: nothing is appended. The attention appends the layers for its queries,
+          keys and values, and the last layer of an MLP appends the first layers.
 
-        - If the result of the layer is added to the residual stream: the layer is appended.
-          Postponed layers of an MLP (up and gate projections) are appended before it.
-        - If a norm of each attention head directly follows the layer: the layer and the norm are
-          appended. Only the operations after the norm are postponed.
-
-        ``step.op`` is the layer. ``step.behind`` has the rowwise operations directly after it, such
-        as norms and rotations.
+        ``step.op`` is the layer. ``step.behind`` has the rowwise operations directly after the
+        layer, such as norms and rotations.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

@@ -88,16 +88,16 @@ class Attempt:
 
 @contextmanager
 def prepare_remedy(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
-    """Context manager around a compilation, after whose error :func:`remedy` can be called.
+    """Context manager that adds data for :func:`remedy` to the error of a failed compilation.
 
-    :func:`remedy` searches for larger configurations with which the model fits. If the ``with``
-    block raises a :class:`FitError`, the context manager stores its arguments in the attribute
-    ``attempt`` of the error, for this search. It then raises the error again.
+    :func:`remedy` searches for larger configurations with which the model fits. If the code in the
+    ``with`` block raises a :class:`FitError`, the context manager stores ``config`` and
+    ``compiles`` in the attribute ``attempt`` of the error. The error is then raised again.
 
-    - ``config``: the configuration for which the ``with`` block compiles the model.
-    - ``compiles``: functions that compile the same model for any configuration. If there are
-      several, a later function takes more time, because it tries more kinds of programs. So it may
-      succeed for a configuration for which an earlier function raises :class:`FitError`.
+    - ``config``: the configuration for which the code in the ``with`` block compiles the model.
+    - ``compiles``: functions that compile the same model for any configuration. The fastest
+      function comes first. A slower function tries more kinds of programs, so it may succeed for a
+      configuration for which a faster function raises :class:`FitError`.
     """
     try:
         yield

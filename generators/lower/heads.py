@@ -72,19 +72,24 @@ class Heads:
     def probabilities(
         self, step: Step, following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
-        """Yield the products of queries and keys, and the softmax of the resulting scores.
+        """Yield instructions that compute the scores and probabilities of one step of an attention.
 
-        A product needs adjacent rows of keys or values. If they are not adjacent, copies of them in
-        a buffer are made first.
+        A step is a set of queries from one or more heads. The instructions have this order:
 
-        - ``step``: query rows of one or more heads, and the order of products and softmaxes.
-        - ``following``: query rows of the next step. Copies of the next step's keys are made before
-          the softmax of this step. So the array can multiply them during the softmax. The sequence
-          is empty if there is no next step.
-        - ``begins``: true for the first step. The keys of this step are then copied before its
-          products. The keys of every other step have been copied during the previous step.
+        - copies of the step's keys, only if ``begins`` is true;
+        - products of queries and keys, and softmaxes of these scores, in the order of
+          ``step.order``;
+        - directly before a softmax: copies of the step's values, and of the next step's keys.
 
-        Copies of this step's values are also made before the softmax.
+        Copies are made in the scratchpad, and only if the rows of keys or values that a product
+        reads are not adjacent. The copies of the next step's keys let the array begin the next
+        step's products during the softmax.
+
+        - ``step``: the queries of the step, and the order of products and softmaxes.
+        - ``following``: the queries of the next step. The sequence is empty if there is no next
+          step.
+        - ``begins``: true for the first step of the attention. For every other step, the previous
+          step has already copied the keys.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)

@@ -1,27 +1,22 @@
-"""Layout of attention queries if a weight slot contains the keys of several heads.
+"""Layout of a row of attention queries if the keys of several heads share a weight slot.
 
 A weight slot is storage in the array for one weight tile. A token's key is a column of a slot. If
-the slot has enough rows, a column contains the keys of several heads, one below another. For
-example, heads have 4 columns. Rows 0 to 3 of the slot have the keys of head 0, and rows 4 to 7 have
-the keys of head 1.
+the slot has enough rows, a column has the keys of several heads, one below another. For example,
+heads have 4 columns, and two heads share a slot. Slot rows 0 to 3 have the keys of head 0, and slot
+rows 4 to 7 have the keys of head 1.
 
-A product uses the rows of a slot from row 0 on. So a query of head 1 begins with 4 zeros, by which
-the keys of head 0 are multiplied. The scratchpad has the zeros in the same row as the queries.
+A product multiplies by the rows of a slot from row 0 on. So the operand of head 1 has 4 zeros,
+which meet the keys of head 0, and then the query of head 1. The scratchpad has one row with the
+queries of all heads and these zeros. There are two layouts of the row:
 
-There are two layouts of such a row:
+- Usual layout: query of head 0, 4 zeros, query of head 1. In each run, one DRAIN instruction
+  requantizes the queries and also writes the zeros. It reads the zeros from accumulators that no
+  product has written.
+- Spaced layout: 4 zeros, query of head 0, 4 zeros, query of head 1. The product of head 0 begins at
+  the query of head 0, so it does not read the zeros before. The zeros are written once, when the
+  machine is set up. In each run, DRAIN writes only the queries, which takes fewer cycles.
 
-- Usual layout: only heads that need zeros have zeros before their queries. In each run, the DRAIN
-  instruction that requantizes the queries also writes the zeros. Accumulators that no product has
-  written contain 0, and the instruction reads the zeros there.
-- Spaced layout: each head has equally many zeros before its queries. The zeros are written once,
-  when the machine is set up, and stay in the scratchpad. In each run, DRAIN writes only the
-  queries, which takes fewer cycles.
-
-The compiler uses the spaced layout if all these conditions are met:
-
-- SOFTMAX and NORM can read accumulators (option ``fused``).
-- A head has as many columns as the array.
-- Each DRAIN of queries has one row: the row of a single token.
+The compiler chooses the layout in :func:`celosia.generators.lower.cuts.cuts_of`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,24 +52,23 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 
 
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
-    """Return the first column of each head's queries, in a row that also contains zeros.
+    """Return the first column of each head's query, in a row with the queries of all heads.
 
-    The row has the queries of all heads. The result has a number for each head, and then the number
-    of columns of the row.
+    The result has a number for each head, and then the number of columns of the row.
 
-    A weight slot is storage in the array for one weight tile. It contains the keys of ``key_heads``
-    heads, one below another. A product uses the rows of a slot from row 0 on. So zeros precede a
-    query, one for each row above the keys of its head.
+    The keys of ``key_heads`` heads share a weight slot, one head below another. A weight slot is
+    storage in the array for one weight tile. A product multiplies by the rows of a slot from row 0
+    on. If the keys of a head begin at slot row r, the row of queries has r zeros before the query
+    of this head. The zeros meet the keys of the other heads.
 
     For example, 4 heads have 4 columns and separate keys, and ``key_heads`` is 2. The keys of heads
-    0 and 2 are in rows 0 to 3 of a slot. The keys of heads 1 and 3 are in rows 4 to 7.
+    0 and 2 begin at row 0 of a slot. The keys of heads 1 and 3 begin at row 4.
 
-    - If ``spaced`` is false: 4 zeros precede the queries of head 1, and those of head 3. The
-      columns are: head 0 (0 to 3), zeros (4 to 7), head 1 (8 to 11), head 2 (12 to 15), zeros (16
-      to 19), head 3 (20 to 23). The result is ``[0, 8, 12, 20, 24]``.
-    - If ``spaced`` is true: 4 zeros precede the queries of every head. All heads are then at equal
-      distances, so that one instruction can write the queries and omit the zeros. The result is
-      ``[4, 12, 20, 28, 32]``.
+    - If ``spaced`` is false: the row has head 0, 4 zeros, head 1, head 2, 4 zeros, head 3. The
+      result is ``[0, 8, 12, 20, 24]``.
+    - If ``spaced`` is true: the row has 4 zeros before each head, also before heads 0 and 2. The
+      result is ``[4, 12, 20, 28, 32]``. The equal distances allow one instruction to write the
+      queries without the zeros.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -88,25 +82,25 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of the tile columns with queries, in a row that also contains zeros.
+    """Return the indices of the tile columns with queries, in a row of queries and zeros.
 
-    A tile column is a range of ``cols`` columns, as wide as the array. A DRAIN instruction
-    requantizes the queries of all heads, and writes them to one row. It also writes tile columns of
-    zeros to this row.
+    A tile column is a range of ``cols`` columns, as wide as the array. The first tile column of the
+    row has the index 0. In each run, one instruction (DRAIN) writes the queries of all heads to the
+    row.
 
-    The zeros are needed if several heads share a weight slot (array storage for one weight tile).
-    The keys of these ``key_heads`` heads are one below another in the slot. A product uses the
-    slot's rows from row 0 on. So zeros precede the queries of each head whose keys are not at row
-    0.
+    ``key_heads`` is the number of heads whose keys share a weight slot, one head below another. A
+    weight slot is storage in the array for one weight tile. A product multiplies by a slot from its
+    first row on. So the instruction also writes zeros, before the query of each head that is not
+    the first of its slot.
 
     For example, 4 heads have 4 columns and separate keys, ``key_heads`` is 2, and ``cols`` is 4.
-    The row has 6 tile columns: head 0, zeros, head 1, head 2, zeros, head 3. The result is
-    ``[0, 2, 3, 5]``.
+    Heads 0 and 1 share a slot, and heads 2 and 3 share the next slot. The row has 6 tile columns:
+    head 0, zeros, head 1, head 2, zeros, head 3. The result is ``[0, 2, 3, 5]``.
 
-    If the DRAIN writes only queries, the result is an empty list. There are two such cases:
+    The result is an empty list if the instruction writes queries but no zeros:
 
-    - ``key_heads`` is 1: no zeros are needed.
-    - ``spaced`` is true: the zeros are written once, when the machine is set up.
+    - If ``key_heads`` is 1, the row has no zeros.
+    - If ``spaced`` is true, the zeros are written once, when the machine is set up.
     """
     if key_heads == 1 or spaced:
         return []

@@ -249,18 +249,22 @@ class Room:
     def layer(
         self, op: Linear, part: WeightRectangle, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store a rectangle of a layer's weight matrix in the memory :attr:`home`.
+        """Store a rectangle of a layer's weight matrix, and return the weights' addresses.
+
+        The method writes the weights to a memory image, at addresses that it chooses. If
+        :attr:`home` is the array's weight slots, the method also adds instructions that copy the
+        weights to slots.
 
         - ``op``: the linear layer.
         - ``part``: the rectangle, as rows and columns of the weight matrix [k, n].
-        - ``thin``: for a layer with a low-rank correction. The correction is the product of two
-          thin matrices, which is added to the weights. ``thin`` has the ranges of rows of the
-          second thin matrix that this call also stores. The first thin matrix is a linear layer of
-          its own, and needs a separate call.
+        - ``thin``: only for a layer with a low-rank correction, which is the product of two
+          matrices, [k, rank] and [rank, n]. The method also stores some rows of the second
+          matrix, in the columns of ``part``. ``thin`` has the ranges of these rows. The first
+          matrix needs a separate call, with the first matrix as ``op``.
 
-        The result is a pair of lists: for the weights, and for the second thin matrix. Each element
-        is a :class:`Product`, which has the address of a stored rectangle, and the flags of the
-        instruction that multiplies by it.
+        The result is a pair of lists: for the weights, and for the second matrix of the correction.
+        Each element is a :class:`Product`. It has the address of some of the stored weights, and
+        the flags of the instruction that multiplies by these weights.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

@@ -220,11 +220,14 @@ class Instructions(Rules):
           :meth:`stride` accumulator rows.
         - ``table``: only for the flag ``argmax``. It is the index of the first selected column in
           the layer's result.
-        - ``factor``: only for row 0 after a deferred norm. A deferred norm stores a scale factor
-          for each row, and the DRAIN multiplies the row by the factor. ``factor`` is the number of
-          the stored factor for row 0. For row i > 0, the number is i.
+        - ``factor``: only for the output head. The output head processes one row, which belongs to
+          text number ``factor`` of the run.
         - ``behind``: the operations after the layer. If the first is a rotary embedding or a gate
           (elementwise product), the DRAIN also computes it.
+
+        A deferred norm stores a scale factor for each row. If the input of the layer is the result
+        of a deferred norm, the DRAIN also multiplies row i by the stored factor number i. For the
+        output head, the DRAIN multiplies the row by the stored factor number ``factor``.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -300,17 +303,20 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the number of words that several operations need together in the parameter memory.
+        """Return the number of parameter words that several operations need at the same time.
 
-        ``ops`` are successive operations, for example a linear layer and the norm after it. A word
-        has the requantization parameters of several columns. The result is:
+        The caller compares the result with the size of the parameter memory. If the words have
+        room, the program can compute the operations alternately: one range of rows by all
+        operations, then the next range. ``ops`` are successive operations, for example a linear
+        layer and the norm after it. A word has the requantization parameters of several columns.
+        The result is:
 
-        - If the parameters of the whole model stay in the parameter memory: 0.
+        - If the parameters of the whole model stay in the parameter memory: 0, because no room is
+          needed.
         - If the first operation is a linear layer whose result is not added to the residual stream:
-          0. Words of one operation may replace those of the operation before.
-        - In all other cases: the number of words of all operations in ``ops``.
-
-        The result 0 means that the parameter memory has room for these operations.
+          0. Such operations do not alternate, so the words of each operation may replace those of
+          the previous one.
+        - In all other cases: the number of words of all operations.
         """
         passing = self.plan.data_placement.passing
         if not passing or (isinstance(ops[0], Linear) and not ops[0].residual):

@@ -302,21 +302,24 @@ class Rules(ABC):
           place of the selected rows and columns in the result tensor's buffer.
         - ``behind``: the operations after the layer. If the first is a rotary embedding or a gate
           (elementwise product), the DRAIN also computes it.
-        - ``table`` and ``beside``: further operands, which are described below.
-        - ``factor``: only for row 0 after a deferred norm. A deferred norm stores a scale factor
-          for each row, and the DRAIN multiplies the row by the factor. ``factor`` is the number of
-          the stored factor for row 0. For row i > 0, the number is i. If several rows are selected
-          from row 0 on, ``factor`` must be 0.
+        - ``table``: the value of the instruction's operand ``table``. Its meaning depends on the
+          operation.
+        - ``beside``: the address and stride of a further tensor that the DRAIN reads, or None.
+        - ``factor``: only for the output head. The output head processes one row, which belongs to
+          text number ``factor`` of the run.
 
-        A DRAIN reads ``table`` and ``beside`` in these cases:
+        A deferred norm stores a scale factor for each row. If the input of the layer is the result
+        of a deferred norm, the DRAIN also multiplies row i by the stored factor number i. For the
+        output head, the DRAIN multiplies the row by the stored factor number ``factor``.
 
-        - If the layer has a tabulated activation function: ``table`` is the slot number of its
-          table in the vector engine.
-        - If the DRAIN computes a rotary embedding: ``beside`` is the address and stride of the
-          cosines and sines. ``table`` is the number of columns of a head.
-        - If the DRAIN computes a gate: ``beside`` is the address and stride of the multipliers.
-          ``table`` is their zero point.
-        - If ``flags`` contains ``argmax``: ``table`` is the index of the first selected column.
+        The operations that need ``table`` or ``beside`` are:
+
+        - Tabulated activation function: ``table`` is the slot number of its table in the vector
+          engine.
+        - Rotary embedding: ``table`` is the number of columns of a head. ``beside`` has the cosines
+          and sines.
+        - Gate: ``table`` is the zero point of the multipliers. ``beside`` has the multipliers.
+        - Largest score (flag ``argmax``): ``table`` is the index of the first selected column.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]

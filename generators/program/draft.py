@@ -188,17 +188,19 @@ def arrange(
 
     A section, such as a layer of the model, is a list of items. An item (:class:`Item`) is a group
     of instructions, and the loads from external memory that these instructions need. Items with the
-    same :attr:`Item.stream` form a stream, and are numbered from 0. The position of the loads of
-    item i is:
+    same :attr:`Item.stream` form a stream. ``ahead`` is the largest distance, in items of a stream,
+    between the loads of an item and the item's instructions.
 
-    - If ``early`` is false: before the instructions of item ``max(i - a, i // 2)`` of the stream.
-      Here a is ``ahead``, but at most n - 1 in a section of n items. For example, if a is 2, the
-      loads of items 0 to 4 are placed before the instructions of items 0, 0, 1, 1 and 2.
-    - If ``early`` is true, and i is above ``ahead``: before the instructions of item i - ``ahead``.
-    - If ``early`` is true, and i is at most ``ahead``: at the start of the section.
+    For example, a section consists of items 0 to 4 of one stream, and ``ahead`` is 2. The loads of
+    items 0 to 4 are placed:
 
-    If ``across`` is true, the numbers of a stream continue in the next section, so loads may be
-    placed in an earlier section. If ``across`` is false, the numbers begin at 0 in each section.
+    - If ``early`` is false: before the instructions of items 0, 0, 1, 1 and 2. The first items do
+      not use the whole distance, because item 0 would wait for too many loads.
+    - If ``early`` is true: at the start of the section (items 0 to 2), and before the instructions
+      of items 1 and 2.
+
+    If ``across`` is true, a stream continues in the next section, so loads may be placed in an
+    earlier section. If ``across`` is false, each section has separate streams.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

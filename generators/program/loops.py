@@ -83,16 +83,16 @@ def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     ``nodes`` are the instructions and loops of the program, with scratchpad addresses. The program
     may change registers that the host has written. The host must write them again before each run.
 
-    Each operand that changes from iteration to iteration needs a register. If there are too few
-    registers, the result is None.
+    The result is None if there are too few registers. Each operand that changes from iteration to
+    iteration needs a register.
 
-    Dependency tokens make an instruction wait for an instruction of another engine. A loop is
-    stored once, so all its iterations must have the same tokens. Barriers (instructions that only
-    make engines wait) ensure this. If at least one loop of the program has no barriers, the result
-    is None in two more cases:
+    A loop may begin and end with barriers, which are instructions that only make engines wait. If
+    all loops of the program have barriers, no other rule applies. Otherwise the result is also None
+    in these cases:
 
-    - The iterations of any loop in the program need different tokens.
-    - Any loop in the program contains another loop.
+    - A loop of the program contains another loop.
+    - An instruction of a loop waits for other engines in some iterations only. A loop is stored
+      once, so an instruction must wait for the same engines in each iteration.
     """
     if config.fused:
         _follow(nodes)

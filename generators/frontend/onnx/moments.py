@@ -117,18 +117,21 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Add a constant to a term of a LayerNorm, or subtract it; return a view of the resulting term.
+    """Return a term of a LayerNorm plus or minus a constant.
 
     A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
-    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``. This
-    function is for nodes such as the subtraction in ``beta - mean * s``.
+    the mean of each row of ``x``, ``s`` is the scale ``gamma / sqrt(variance + epsilon)``, and
+    ``beta`` is a constant for each column. This function is for the node that subtracts in ``beta -
+    mean * s``.
 
-    - ``view``: the term, for example ``mean * s``.
+    - ``view``: the term before, for example ``mean * s``. A :class:`View` is an array with elements
+      of a tensor [tokens, columns]. A graph may have selected some of the elements.
     - ``number``: the constant, for example ``beta``. It is broadcast to the shape of ``view``.
     - ``node``: the node. It computes ``view + number``, ``view - number`` or ``number - view``.
 
-    Raises :class:`UnsupportedError` if ``number`` differs between rows (tokens), or if ``view``
-    lacks columns of the term.
+    The result is a :class:`View` with the shape of ``view``. Raises :class:`UnsupportedError` if
+    ``number`` differs between tokens, or if ``view`` has no element from one of the tensor's
+    columns.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

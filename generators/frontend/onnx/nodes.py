@@ -69,7 +69,16 @@ _BOOL = 9
 
 
 def evaluate(node: Node) -> list[Value]:
-    """Return a list of a node's results, one per output: each is a constant, a mask, or a view.
+    """Return a list with a description of each output of an ONNX node.
+
+    The type of a description depends on the output:
+
+    - Array: the output is the same for each input of the model. The array has the output's numbers.
+      For example, all outputs of a node with constant inputs are arrays.
+    - :class:`View`: the output has elements of a tensor that the model computes from its input. The
+      view has the tensor, the index of each element, and a function that is applied to each
+      element.
+    - :class:`Mask`: the output depends only on which tokens are padding.
 
     Raises :class:`UnsupportedError` if the node's operation is not supported.
     """

@@ -90,11 +90,18 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return the mean of the rows of all valid tokens (those that are not padding).
+    """Recognize the mean over all valid tokens of a text in an ONNX graph, and return this mean.
 
-    ``node`` divides ``view`` by ``mask``. ``view`` is the sum of the rows of the valid tokens, and
-    ``mask`` is the number of valid tokens. The result has the shape of ``view``. Raises
-    :class:`UnsupportedError` if ``view`` or ``mask`` is anything else.
+    A token is valid if it is not padding. The graph computes the mean as a division: the sum of the
+    rows of the valid tokens, divided by the number of valid tokens.
+
+    - ``node``: the division.
+    - ``view``: the sum. A :class:`View` describes an array with elements of a tensor, in any order.
+    - ``mask``: the number of valid tokens. A :class:`Mask` describes any value that depends only on
+      which tokens are valid.
+
+    The result is a :class:`View` of the mean, with the shape of the sum. Raises
+    :class:`UnsupportedError` if the node does not divide such a sum by this number.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)
