@@ -81,16 +81,19 @@ def pack_mantissas(first: Ints, second: Ints, cols: int, above: int, scale_bits:
 
 
 def stored_exponents(words: Ints, above: int, scale_bits: int = 0) -> Ints:
-    """Return the exponents of blocks of mantissas, from 1 to 4, from words of weight slots.
+    """Return the exponent of each row of a weight slot, from the words of the row.
 
-    ``words`` has shape [..., cols]. The words of a row share one exponent e, so the result has
-    shape [...]. A word has three fields, from the lowest bits on: a signed byte of mantissas,
-    ``scale_bits`` bits, and ``above`` bits. The field of ``above`` bits (1 or 2) stores e - 1, a
-    number of two bits:
+    ``words`` has shape [..., cols], and the result has shape [...]. A weight slot is on-chip
+    storage for one tile of weights. The ``cols`` words of a row store mantissas of 4 bits that
+    share one exponent e, which is from 1 to 4. A word has three fields, from the lowest bits on:
 
-    - If ``above`` is 2, the word in column 0 has both bits.
-    - If ``above`` is 1, the word in column 0 has the lower bit, and the word in column 1 the upper
-      bit.
+    - 8 bits: two mantissas.
+    - ``scale_bits`` bits, which this function ignores.
+    - ``above`` bits for the exponent. If ``above`` is 2, the word in column 0 has e - 1. If
+      ``above`` is 1, the word in column 0 has the lower bit of e - 1, and the word in column 1 has
+      the upper bit.
+
+    A word is the sum of its fields at these positions; the 8 bits count as a signed number.
     """
     bits = (words + 128 >> 8 + scale_bits) & (1 << above) - 1
     parts = (bits << above * np.arange(words.shape[-1])) & MOST - LEAST

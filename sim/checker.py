@@ -30,16 +30,21 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """History of memory accesses: the last instruction of each engine that read or wrote each cell.
+    """History of a run's memory accesses, with which :func:`check` finds hazards.
 
-    An instruction of the run is a step; the steps of each engine are numbered from 1. To save
-    space, the history has only one record for each unit, a group of consecutive cells. ``units``
-    maps the name of a memory to the number of cells in a unit. By default, a unit of external
-    memory is a word, and a unit of any other memory is one cell.
+    Two instructions of different engines have a hazard if both access the same memory cell, at
+    least one writes it, and no synchronization token orders them. For each memory cell and each
+    engine, the history has the last instruction of the engine that read the cell, and the last one
+    that wrote the cell. The instructions of each engine are numbered from 1.
 
-    A step accesses rows of cells (:class:`Region`). The caller must ensure that each row begins at
-    the first cell of a unit. Otherwise the proof could report a hazard of two steps that access
-    different cells of one unit.
+    To save space, consecutive cells have a common record. Such a group of cells is a unit.
+    ``units`` maps the name of a memory to the number of cells in a unit. By default, a unit of
+    external memory has ``config.mem_bytes`` cells (one word), and a unit of any other memory has
+    one cell.
+
+    An instruction accesses rows of consecutive cells (:class:`Region`). The caller must choose
+    units so that each row begins at the first cell of a unit. Otherwise :func:`check` could report
+    a hazard of two instructions that access different cells of one unit.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

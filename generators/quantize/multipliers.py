@@ -47,14 +47,15 @@ def held_parameters(graph: Graph[D], config: Config) -> Graph[D]:
 
 
 def check_full_parameters(name: str, config: Config) -> None:
-    """Raise :class:`InputError` if a configuration is only for decoders with all weights on chip.
+    """Raise :class:`InputError` if a machine cannot run a model because of its parameter widths.
 
-    The caller calls this function for every model that is not such a decoder. A configuration can
-    run the model only if its fields have these values:
+    The model must not be a decoder whose weights all stay on the chip: such decoders have no
+    restriction, so the caller does not call this function for them. A machine can run any other
+    model only if its configuration ``config`` has these values:
 
-    - ``multiplier_width``: 32 bits;
-    - ``bias_width``: 32 bits;
-    - ``pre_depth``: 0 (SOFTMAX and NORM can use all requantization parameters).
+    - ``multiplier_width``: 32 (bits).
+    - ``bias_width``: 32 (bits).
+    - ``pre_depth``: 0. Then SOFTMAX and NORM can use all requantization parameters.
 
     ``name`` is the name of the model in the error message.
     """

@@ -105,18 +105,23 @@ class Parting:
     def figures(self) -> dict[str, Any]:
         """Return a quantized model's errors against its float model: a dictionary for a report.
 
-        The dictionary has these keys:
+        The two models were compared on the same inputs. A relative error of a tensor is the root
+        mean square of its errors, divided by the root mean square of its float values. The
+        dictionary has these keys:
 
-        - ``inputs``: number of inputs on which the two models were compared.
+        - ``inputs``: number of inputs.
         - ``cosine``: mean cosine similarity of the two models' output rows.
         - ``square_error``: mean square error of the output.
-        - ``agreement``: for a classifier or a language model, the share of output rows in which
-          both models have the largest value in the same column. For other models, None.
+        - ``agreement``: the share of output rows in which both models have the largest value in the
+          same column. It is None if the model is neither a classifier nor a language model.
         - ``tensor``: name of the tensor at which the relative error grows most. The growth is the
-          error of an operation's output minus the largest error of the operation's inputs.
+          relative error of an operation's output, minus the largest relative error of the
+          operation's inputs.
         - ``error``: relative error of this tensor.
-        - ``score_error`` and ``largest_score_error``: mean and largest error of attention scores,
-          or None (unit: 2**-8 octaves).
+        - ``score_error``: mean error of the attention scores, or None. A score is an integer s, of
+          which softmax computes ``2**(s / 256)``. The error has the unit of s.
+        - ``largest_score_error``: the largest error of the attention scores, in the same unit, or
+          None.
         - ``warning``: the text of :attr:`warning`, or None if this text is empty.
         """
         return {

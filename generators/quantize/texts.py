@@ -23,15 +23,22 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Return the calibration of a decoder: ranges and rows of its tensors on calibration texts.
+    """Run a decoder's float model on texts; return the data from which quantization chooses scales.
 
-    ``texts`` are lists of token numbers. If ``texts`` is None, the model samples texts. Sampled
-    texts begin with the token ``begin``, or with a random token if ``begin`` is None. ``options``
-    sets the number of texts to sample, the length of texts, and the seed of random numbers.
+    The result (:class:`Calibration`) has the range of each tensor's values on all texts. It also
+    has sample rows of some tensors; a row has a tensor's values for one token.
+
+    For a model without an encoder:
+
+    - If ``texts`` is given: the model runs on these texts, which are lists of token numbers.
+    - If ``texts`` is None: the model samples texts. Each text begins with the token ``begin``, or
+      with a random token if ``begin`` is None.
 
     For an encoder-decoder, ``texts`` are sources (the encoder's inputs), and the decoder samples an
-    answer to each source. If ``texts`` is None, the sources are random; ``options`` sets their
-    number.
+    answer to each source. If ``texts`` is None, the sources are random.
+
+    ``options`` sets the largest length of texts. For sampled texts and random sources, it also sets
+    their number and the seed of random numbers.
 
     Raises :class:`InputError` in the cases of :func:`given_texts` and :func:`sample_texts`.
     """

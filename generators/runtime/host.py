@@ -367,9 +367,12 @@ class Host(Executable):
         return Request(self.writes[rows], dict(run.registers))
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return the bytes of a run's output as integers, [rows, columns].
+        """Return the output of a run as an array of integers, [rows, columns], from its bytes.
 
-        For a batch, these are the rows of all its outputs.
+        ``data`` has the bytes of the output, row by row. An element is a signed integer of two
+        bytes (INT16, the lower byte first) if ``output.wide`` is true. Otherwise it is a signed
+        integer of one byte (INT8). If a run processes a batch of inputs, the array has the output
+        rows of all inputs.
         """
         values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
         return values.reshape(self.output.rows, self.output.columns).astype(np.int64)

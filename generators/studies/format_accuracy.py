@@ -40,22 +40,24 @@ Floats = NDArray[np.float64]
 
 
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
-    """Yield (name, error bound, measuring function) for each number format.
+    """Yield ``(name, bound, measure)`` for each number format whose error is measured.
 
-    The arguments of a measuring function are a number of rows and a random generator. The function
-    yields (number of rows, largest error) for each batch of rows. Errors are between the stored
-    numbers and the float numbers, or between sums of a matrix product and their float values. A sum
-    belongs to column j of the product. The unit of an error and of the bound is:
+    ``measure(rows, random)`` draws ``rows`` rows of random numbers. For each batch of rows, it
+    yields the number of rows in the batch, and the largest error among them. An error should be at
+    most ``bound``. An error is a difference from the exact number, divided by a quantity of the
+    format. The list has each format, the numbers that are compared, and this quantity:
 
-    - ``weights_...``, errors of weights: 1, the step of INT8 integers.
-    - ``kv4_...``, errors of 4-bit keys and values: 1, the step of INT8 integers.
-    - ``values_block``, errors of values that share an exponent: ``2**exponent``.
-    - ``low_rank``, errors of sums with weights that two thin matrices correct: the sum of
+    - ``weights_...``: weights. The quantity is 1, the step of INT8 integers.
+    - ``kv4_...``: keys and values of 4 bits. The quantity is 1, the step of INT8 integers.
+    - ``values_block``: attention values that share an exponent. The quantity is ``2**exponent``.
+    - ``low_rank``: elements of the product of activations and a weight matrix, to which the product
+      of two thin matrices is added. For an element in column j, the quantity is the sum of
       magnitudes in column j of the second thin matrix.
-    - ``activations_int16``, errors of sums with INT16 activations: the sum of magnitudes in column
-      j of the weights.
-    - ``products_int16``, errors of sums of INT16 products: 256 times the number of products in a
-      sum.
+    - ``activations_int16``: elements of the product of INT16 activations and a weight matrix. For
+      an element in column j, the quantity is the sum of magnitudes in column j of the weight
+      matrix.
+    - ``products_int16``: elements of the product of two INT16 matrices. The quantity is 256 times
+      the number of products that are added for an element.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())

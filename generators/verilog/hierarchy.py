@@ -35,12 +35,18 @@ from celosia.hdl.component import Component as Stored
 
 @dataclass
 class ModuleSource:
-    """A distinct module: its name, its RTLIL, and the first component that was converted to it.
+    """A module of a design in RTLIL, the text format of the synthesis tool Yosys.
 
-    ``parameters`` is a dictionary from the names of constructor parameters to their values as text.
-    It has only parameters that are equal in all components that use this module. ``text`` is the
-    RTLIL of the module. It includes the submodules that are not components. The names of these
-    submodules begin with ``name``.
+    A design is a component and its subcomponents, which are objects of the class
+    :class:`celosia.hdl.component.Component`. Components of one class with equal circuits share a
+    module.
+
+    - ``name``: the name of the module.
+    - ``component``: the first of the components that share the module.
+    - ``parameters``: a dictionary from the names of constructor parameters to their values as text.
+      It has only parameters that are equal in all components that share the module.
+    - ``text``: the RTLIL of the module. A component may contain Amaranth submodules that are not
+      components. The RTLIL includes these submodules, whose names begin with ``name``.
     """
 
     name: str
@@ -52,13 +58,19 @@ class ModuleSource:
 def distinct_modules(
     component: Component, top: str, prefix: str, *, places: bool = False
 ) -> list[ModuleSource]:
-    """Return a list of the modules of a component and all its subcomponents, the top module first.
+    """Convert a component and all its subcomponents to modules in RTLIL, without duplicates.
 
-    The top module has the name ``top``. The name of every other module is ``prefix``, an underscore
-    and the name of the component's class. If a class has several distinct modules, the names of all
-    but the first also have a number. If ``places`` is true, each cell in the RTLIL has the
-    attribute ``src``: the Python file and line that created it. Otherwise no cell has this
-    attribute.
+    RTLIL is the text format of the synthesis tool Yosys. Subcomponents of one class with equal
+    circuits share one module. The result has a :class:`ModuleSource`, with the name and the RTLIL,
+    for each module. The top module comes first.
+
+    - ``component``: the component of the top module.
+    - ``top``: the name of the top module.
+    - ``prefix``: the first part of the names of all other modules. An underscore and the name of
+      the component's class follow. If a class has several modules, the names of all but the first
+      also have a number.
+    - ``places``: if true, each cell in the RTLIL has the attribute ``src``: the Python file and
+      line that created the cell. Otherwise no cell has this attribute.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)

@@ -67,30 +67,34 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return a triple: the inputs of a run, the calibration inputs, and the labels of the inputs.
 
-    Inputs are arrays in the form that the model accepts. ``files`` has the paths of the files to
-    read. In each list, the first case that applies is used.
+    Inputs are arrays in the form that the model accepts. ``files`` has the paths of files, and the
+    number of random inputs.
 
-    Inputs of the run; only the first ``count``, or all if ``count`` is None:
+    The inputs of the run are:
 
-    - ``files`` has inputs: these inputs.
-    - ``files.random`` is not 0: this number of random inputs.
-    - Otherwise: Celosia's test images of handwritten digits.
+    - If a file of inputs is given (``files.inputs`` or ``files.answers``): the inputs in this file.
+    - If no file of inputs is given, and ``files.random`` is not 0: ``files.random`` random inputs.
+    - In all other cases: Celosia's test images of handwritten digits.
 
-    Calibration inputs:
+    If ``count`` is not None, only the first ``count`` of these inputs are returned.
 
-    - The inputs of the run are Celosia's images of digits: training images of digits.
-    - ``files.calibration`` is given: the inputs in this file.
-    - The inputs of the run are texts: Celosia's example sentences.
-    - Otherwise: all inputs, not only the first ``count``.
+    The calibration inputs are:
 
-    The labels are right classes. The labels belong to all inputs, not only to the first ``count``.
-    If the labels are unknown, None is returned for them.
+    - If the inputs of the run are Celosia's images of digits: Celosia's training images of digits.
+    - If they are not, and a file ``files.calibration`` is given: the inputs in this file.
+    - If no file of calibration inputs is given, and the inputs of the run are texts: Celosia's
+      example sentences.
+    - In all other cases: the inputs of the run, also those after the first ``count``.
+
+    The labels are the right classes of all inputs of the run, also of those after the first
+    ``count``. If the labels are unknown, None is returned for them.
 
     Raises :class:`InputError` in these cases:
 
     - A file or the count cannot be used.
     - The numbers of labels and inputs differ.
-    - ``files`` has no inputs, and the model does not accept Celosia's images of digits.
+    - Neither a file of inputs nor random inputs are given, and the model does not accept Celosia's
+      images of digits.
     """
     if not files.given():
         samples, images, right = read_digits(model, source)
