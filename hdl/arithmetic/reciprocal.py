@@ -52,7 +52,12 @@ class Normalizer(Component):
         return -(-ceil_log2(self.width) // 2)
 
     def circuit(self, m):
-        """Place left shifters by decreasing powers of two; each pipeline stage has two shifters."""
+        """Shift ``x`` left until its top bit is 1, and count the shifts to compute ``exponent``.
+
+        There is a shifter for each power of two 2**i, in the order of decreasing i. A shifter
+        shifts its operand left by 2**i if the top 2**i bits of the operand are 0. Each pipeline
+        stage has two shifters.
+        """
         left, zeros = self.x, Const(0, len(self.exponent))
         for level in reversed(range(self.latency)):
             step = 1 << 2 * level

@@ -17,15 +17,16 @@ class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; each cycle adds ``count_NAME`` to the counter NAME.
 
     ``widths`` maps each counter's name NAME to the width of the input ``count_NAME`` (bits). The
-    counters are words of a memory. The memory includes an increment at most
-    ``max(3, len(widths)) + 3`` cycles later. A cycle with ``clear`` at 1 sets all
-    counters to 0.
+    counters are words of a memory. An increment reaches the memory at most
+    ``max(3, len(widths)) + 3`` cycles later. A cycle with ``clear`` at 1 sets all counters to 0.
 
-    The output ``settled`` reports that the counters in the memory include all increments. The input
-    ``hold`` does not stop the counters: ``hold`` only sets ``settled`` to 0, in the next cycle.
-    ``hold`` must be 1 during a run. In the first cycle after a run, ``hold`` must be 0, and
-    increments are still permitted. Later increments must be 0 until the next run. ``settled``
-    becomes 1 ``max(3, len(widths)) + 4`` cycles after that first cycle.
+    ``settled`` is 1 when the memory has all increments of a run, so that the host can read the
+    final numbers. ``settled`` is computed from the input ``hold``, which has no other effect:
+
+    - During a run, ``hold`` must be 1. The counters count, and ``settled`` is 0.
+    - In the first cycle after the run, ``hold`` must be 0. The counters still count in this cycle.
+    - In later cycles, until the next run, all increments must be 0. ``settled`` becomes 1
+      ``max(3, len(widths)) + 4`` cycles after the first cycle after the run.
 
     ``value`` is the content of the counter that ``index`` selected in the previous cycle, or 0 if
     ``index`` selected no counter. The argument ``places`` lists the values of ``index`` that select

@@ -10,38 +10,35 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 
 
 class Outcome(Component):
-    """Begins and ends the runs of programs that the host requests.
+    """Begins the runs that the host requests, and reports how each run ends.
 
-    In a cycle with ``control_en`` at 1, the host writes ``control`` to the register CONTROL. Bit
-    START of this register requests a run. A run has two states:
+    In a cycle with ``control_en`` at 1, the host writes ``control`` to the register CONTROL. A
+    write of bit START requests a run. ``start`` is then 1 for one cycle, as soon as ``recovered``
+    is 1. ``recovered`` is 0 while the core is reset after an aborted run.
 
-    - Requested: the run waits until ``recovered`` is 1. ``recovered`` is 0 during recovery, which
-      is the reset of the core after an aborted run.
-    - In progress: ``start`` is 1 in the first cycle. The run ends normally when ``working`` is 0 in
-      a later cycle, that is, when no work is left and the counters are complete.
+    A run, from its request on, ends by the first of these events. ``cause`` is then the reason
+    (:class:`celosia.arch.registers.Cause`):
 
-    Four events end a run early. ``cause`` then has the reason
-    (:class:`celosia.arch.registers.Cause`); after a normal end, ``cause`` is NONE.
+    - ``working`` is 0 in a cycle after ``start``: all work is done. ``cause`` is NONE.
+    - The host writes bit ABORT or FORGET of CONTROL. ``cause`` is ABORTED.
+    - A bit of ``faults`` is 1 after the run has started. ``cause`` is the number of the lowest such
+      bit.
+    - ``outside`` is 1 when the run would start: the program counter is not in the program memory.
+      The run does not start. ``cause`` is PROGRAM.
+    - Bit SILENCE of ``faults`` is 1 before the run has started: external memory does not answer, so
+      that the reset of the core cannot finish. The run does not start. ``cause`` is SILENCE.
 
-    - Fault: during the run, a bit of ``faults`` is 1. ``abort`` is then 1, and the core's
-      recovery begins. ``cause`` is the number of the lowest bit of ``faults`` that is 1.
-    - Abort: the host writes bit ABORT or FORGET of CONTROL. ``abort`` is 1, and the core's recovery
-      begins. ``cause`` is ABORTED.
-    - Wrong address: ``outside`` is 1 when the requested run would begin. ``outside`` reports that
-      the program counter is not in the program memory. ``cause`` is PROGRAM.
-    - Silence: external memory does not answer during recovery, so that recovery cannot finish. Bit
-      SILENCE of ``faults`` is 1 while the run is requested. ``cause`` is SILENCE.
+    ``abort`` is 1 in the cycle of a write of ABORT or FORGET, and in the cycle of a fault after the
+    start. The core must then be reset. ``forget`` is 1 in the cycle of a write of FORGET.
 
-    If a run is requested or in progress, START is ignored. There is one exception: a write of START
-    with ABORT or FORGET aborts the run and requests a new one.
+    During a run, a write of START is ignored. Only if the same write has the bit ABORT or FORGET,
+    the current run ends and a new run is requested.
 
-    ``busy`` is 1 while a run is requested or in progress, and during recovery. If external
-    memory does not answer during recovery (bit SILENCE of ``faults``), ``busy`` becomes 0 although
-    recovery has not finished. ``forget`` is 1 in a cycle in which the host writes bit FORGET
-    (forget outstanding memory accesses).
+    ``busy`` is 1 during a run, and while ``recovered`` is 0. After SILENCE, ``busy`` is 0 even if
+    ``recovered`` is 0, so that the host does not wait forever.
 
-    When ``busy`` falls after a run, one bit of ``interrupt`` becomes 1: bit 0 after a normal end,
-    bit 1 after an early end. A bit remains 1 until the host clears it by the same bit of ``take``.
+    When ``busy`` falls after a run, one bit of ``interrupt`` becomes 1: bit 0 if ``cause`` is NONE,
+    otherwise bit 1. A bit remains 1 until the host clears it by the same bit of ``take``.
     ``enable`` is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt`` and the same
     bit of ``enable`` are 1.
     """

@@ -114,34 +114,33 @@ class DecodeSteps(Component):
 
 
 class WeightDecoder(Component):
-    """Decodes rows of bytes into lines of 8-bit weights, one line per cycle.
+    """Converts rows of bytes from memory to lines of 8-bit weights, one line per cycle.
 
-    A row of bytes has a byte for each column of the array, and a line has a weight for each column.
-    Stored weights are INT8, or codes below eight bits in a format by equation (11) of
-    docs/formats.md. With 4-bit codes, a row of bytes has two lines of weights. The first line is
-    decoded when the row is read, and the second in the next cycle, from stored bits.
+    A line is a row of a weight tile: weight j is for column j of the array. Byte j of a row of
+    bytes belongs to weight j of one or more lines. Stored weights are INT8, or codes below eight
+    bits in a format by equation (11) of docs/formats.md. For example, a row of bytes with 4-bit
+    codes has two lines. The decoder outputs the first line when it reads the row of bytes, and the
+    second line from stored bits in the next cycle.
 
-    ``bytes`` is a row of bytes from memory. ``step`` has the control signals of the same cycle
-    (:func:`step_layout`). ``o`` is the line, one cycle later:
+    ``step`` has the control signals of a cycle (:func:`step_layout`), and ``bytes`` the row of
+    bytes in this cycle. ``o`` is the line, one cycle later:
 
-    - If ``step.scale`` is 1: ``bytes`` has one scale per column. The decoder stores the scales, and
-      outputs no line.
-    - If ``step.format`` is 0: ``bytes`` has INT8 weights. ``o`` has the same bytes.
-    - If ``step.format`` is not 0 and ``step.fetch`` is 1: ``bytes`` has codes. ``o`` has the first
-      weight of each column that is not decoded yet. The decoder stores the bits that are left over.
-    - If ``step.format`` is not 0 and ``step.fetch`` is 0: ``bytes`` is ignored. ``o`` has the next
-      weight of each column, from stored bits.
+    - If ``step.scale`` is 1: ``bytes`` has a scale for each column, which the decoder stores. There
+      is no line in this cycle. In the other cases, ``step.scale`` is 0.
+    - If ``step.format`` is 0: the line has the INT8 weights in ``bytes``.
+    - If ``step.format`` is not 0, and ``step.fetch`` is 1: the decoder reads a row of codes from
+      ``bytes``, outputs one line, and stores the bits of later lines.
+    - If ``step.format`` is not 0, and ``step.fetch`` is 0: the line is decoded from stored bits.
+      ``bytes`` is ignored.
 
-    If ``step.grouped`` is 1, the stored scales apply to the weights:
+    If ``step.grouped`` is 1, the stored scales apply to the line:
 
-    - Codes: each decoded weight is multiplied by the scale of its column, modulo 2**8 (equation
-      (12)).
-    - INT8: weights are not multiplied. The output ``scales`` has the scale of each column, in the
-      same cycle as ``o``. This output exists only in machines that store scales with the weights in
-      the array.
+    - Weights from codes are multiplied by the scale of their column, modulo 2**8 (equation (12)).
+    - INT8 weights are not multiplied. The output ``scales`` has the scale of each column, in the
+      same cycle as ``o``. ``scales`` exists only in machines that store scales in the array.
 
-    An INT8 line can have more than ``cols`` elements, if it is a column of a transposed matrix.
-    Bytes from index ``cols`` on are copied to ``o``, one cycle later.
+    A line of INT8 weights can also be a column of the tile, with one weight for each row of the
+    array. Its length can exceed the number of columns.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -24,39 +24,37 @@ from celosia.hdl.stream.slice import RegisterSlice
 class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
-    A MATMUL multiplies A by the weights B, and adds the products to the accumulators. A has m rows
-    of activations, read on port ``a``. B is read on port ``b``, tile by tile. A tile has L lines,
-    which are rows of B, or columns if B is transposed. Its load takes L cycles, and its
-    multiplication by A takes m cycles. The next tile is loaded meanwhile, so each tile takes
-    ``max(m, L)`` cycles. Port ``b`` must deliver the lines of a tile without a pause. If
-    ``pass_width`` splits weights into groups of bits, each row of A takes one cycle for each group.
+    A MATMUL multiplies a matrix A of activations by a matrix B of weights, and adds the products to
+    the accumulators. A is read on port ``a``, and B on port ``b``. B is divided into tiles, at most
+    as large as the array. A PRELOAD only loads tiles of B, which later MATMUL commands use. A
+    weight slot is storage in the array for one tile.
 
-    A PRELOAD only loads tiles, into weight slots (storage in the array for one tile each):
+    A tile is loaded as lines: rows of B, or columns if B is transposed. Each line takes one cycle
+    (:class:`WeightFetcher` lists the exceptions). Port ``b`` must deliver the lines of a tile
+    without a pause. The load of a tile waits until no product uses the tile's slot. Products that
+    use other slots continue; each tile of a PRELOAD delays them by one cycle. A PRELOAD with the
+    flag ``append`` can leave the first r lines of a slot unchanged. In a systolic array, the load
+    then waits r cycles more.
 
-    - A line takes one cycle. Two lines can be packed into one line of a slot. The pair takes two
-      cycles, or three if it shares an exponent.
-    - The load of a tile waits until no product uses the tile's slot. Products that use other slots
-      continue; each loaded tile delays them by one cycle.
-    - With the flag ``append``, a PRELOAD can leave the first r lines of a slot unchanged. In a
-      systolic array, the load then waits r cycles more.
+    A MATMUL multiplies m rows of A by each tile. Its next tile is loaded meanwhile. With T tiles of
+    L lines, the cycles from the first request to the last accumulated sum are the sum of these
+    terms:
 
-    The cycles of a MATMUL with T tiles, from the first request to the last accumulated sum, are the
-    sum of these terms. If a PRELOAD has loaded the tiles, L counts as 1:
+    - ``(T - 1) * max(m, L) + m``, for the products.
+    - ``sram_latency``, for the read of activations.
+    - ``array.latency``, from activations to their sums.
+    - ``acc_settle``, until a sum is in the accumulators.
+    - In an adder tree: ``L - 1``.
+    - If the MATMUL loads its tiles: 1.
+    - With the option ``registered`` (more pipeline registers): 1.
 
-    - ``(T - 1) * max(m, L) + m``
-    - ``L - 1`` in an adder tree
-    - ``array.latency``, from activations to their sums
-    - ``sram_latency``, of a scratchpad read
-    - ``acc_settle``, of an addition to an accumulator
-    - 1 if no PRELOAD has loaded the tiles
-    - 1 with the option ``registered`` (more pipeline registers)
+    If an earlier PRELOAD has loaded the tiles, L is 1 in these terms. If ``pass_width`` splits
+    weights into groups of bits, m counts each row of A once for each group. The first request
+    follows the acceptance of the command by one cycle, or by two cycles with ``registered``.
 
-    The first request follows the acceptance of the command by one cycle, or by two cycles with the
-    option ``registered``.
-
-    ``status.done`` is 1 for one cycle at the end of each command. Another engine that reads the
-    sums must start at least ``dispatch_cycles`` cycles after this cycle. A command that waits for
-    the dependency token of the MATMUL never starts earlier.
+    ``status.done`` is 1 for one cycle for each command. Another engine may read the sums of a
+    MATMUL from ``dispatch_cycles`` cycles after this cycle on. A command that waits for the
+    MATMUL's dependency token never reads earlier.
 
     Further outputs report activity:
 

@@ -16,25 +16,28 @@ IN_FLIGHT_WIDTH = 9
 class Retirement(Component):
     """Delays accumulator addresses until the array outputs their sums; reports finished commands.
 
-    ``i_addr`` is the accumulator address for the sums of the vector of activations that enters the
-    array. ``acc_addr`` is this address ``latency`` cycles later, when the array outputs the sums.
+    The constructor has three numbers of cycles:
 
-    ``last`` must be 1 in the cycle of a command's last vector. In this cycle, ``push`` must be the
-    mask of the engines that receive a dependency token. The end of a command has three times,
-    counted in cycles after ``last``:
+    - ``latency``: from the address of a vector of activations on ``i_addr`` until the array outputs
+      the vector's sums.
+    - ``settle``: from the array's output of sums until a read of the accumulators includes them.
+    - ``dispatch``: from ``status.done`` until a command that has waited for the dependency token
+      can read the accumulators.
 
-    - ``latency``: the array outputs the last sums.
-    - ``latency + settle``: the first read of the accumulators that includes these sums.
-    - ``latency + settle - dispatch``: ``status.done`` is 1, and the tokens are sent. A command that
-      waits for a token first reads ``dispatch`` cycles later, so it reads complete sums.
+    ``acc_addr`` is ``i_addr``, delayed by ``latency`` cycles.
+
+    ``last`` must be 1 in the cycle of the address of a command's last vector. In this cycle,
+    ``push`` must be the mask of the engines that receive a dependency token. ``status.done`` is 1
+    ``latency + settle - dispatch`` cycles later, and ``status.push`` is then the mask. An engine
+    that receives the token reads the accumulators at least ``dispatch`` cycles later, so it reads
+    complete sums.
 
     The other inputs report the state of the matrix engine:
 
     - ``offered``: 1 while a command waits in the command queue.
     - ``taken``: 1 in the cycle in which the engine accepts a command.
     - ``waiting``: 1 while the scratchpad delays a request. It drives ``status.stall``.
-    - ``named``: 1 while the unit that loads weights
-      (:class:`celosia.hdl.matrix.weights.WeightFetcher`) has a tile.
+    - ``named``: 1 while the engine has a tile to load, or a tile with a product that has not begun.
 
     Two outputs report activity:
 

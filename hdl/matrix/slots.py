@@ -13,35 +13,30 @@ REGISTERED_AHEAD = 2
 
 
 class SlotGuard(Component):
-    """Delays the load of a weight slot (storage for one tile) until its old weights are not needed.
+    """Delays the load of a tile until no product needs the old weights in the tile's weight slot.
 
-    A load overwrites the weights of a slot, one line (row or column) per cycle. The current tile is
-    first loaded; then its product is started. These ports belong to the current tile:
+    A weight slot is storage in the array for one tile of weights. A load writes a tile to a slot,
+    one line per cycle. A line is a row or a column of the tile. A product multiplies activations by
+    the tile in a slot. The user reports these events:
 
-    - ``slot``: the number of the tile's slot.
-    - ``line``: the index of the first line to load.
-    - ``free``: 1 if the load may begin in this cycle.
-    - ``hold``: 1 in the cycle in which the tile's product is started.
+    - A line is requested for a load: ``written`` is 1, and ``index`` is the number of the line in
+      its tile.
+    - A product with the tile in ``slot`` begins: ``hold`` is 1 for one cycle.
+    - A product ends: ``freed`` is 1 in the cycle in which its last activations are requested.
+      Products end in the order in which they begin. A product can end in the cycle in which it
+      begins.
 
-    These ports belong to other tiles too:
+    ``free`` is 1 if a load to ``slot``, with the number ``line`` of its first line, may begin in
+    this cycle. Three conditions must be met. The last two apply only if ``systolic`` is true:
 
-    - ``freed``: 1 in the cycle in which the oldest product in progress requests its last
-      activations. This may be the cycle of ``hold``.
-    - ``written``: 1 in a cycle in which a line of any slot is requested.
-    - ``index``: the index of this line.
-
-    ``free`` is 0 while a product that uses ``slot`` is in progress, from ``hold`` to ``freed``. A
-    systolic array (``systolic``) has two more rules, which use the number of cycles that have
-    passed:
-
-    - Row r of the array receives activations r cycles after row 0, and so needs old weights for r
-      more cycles. The same holds for columns of weights. So ``free`` is 1 only if more than
-      ``line`` cycles have passed since ``slot`` was freed. For example, a slot is freed in cycle
-      10. A load from line 3 on may begin in cycle 14.
-    - A row of weights enters the array at the left, and a column at the top. They must not meet in
-      an element. So ``free`` is 1 only if more than ``line - index`` cycles have passed since
-      ``written``. For example, line 1 is requested in cycle 10. A load from line 5 on may begin in
-      cycle 15.
+    - No product with the tile in ``slot`` is in progress.
+    - More than ``line`` cycles have passed since the end of the last product with the tile in
+      ``slot``. The reason is that activations reach row r of the array r cycles later than row 0.
+      For example, if the product ended in cycle 10, and ``line`` is 3, the load may begin in cycle
+      14.
+    - More than ``line - index`` cycles have passed since the last ``written``. The reason is that
+      rows and columns enter the array at different edges, and must not meet. For example, if line 1
+      was requested in cycle 10, and ``line`` is 5, the load may begin in cycle 15.
 
     At most ``2 + 2 * late`` products may be in progress. ``late`` is the number of register stages
     between ``hold`` and the requests of activations.

@@ -58,16 +58,16 @@ class ActivationStreamer(Component):
       next cycle on, new weights for the tile's weight slot (storage for one tile) may be requested.
     - ``idle`` is 1 if no job is left.
 
-    In two cases all vectors of a job are sent several times:
+    Usually each row is sent once. These jobs differ:
 
-    - If the array multiplies by a group of weight bits at a time: once for each group.
-    - If activations are INT16: once with their low bytes, and then once with their high bytes.
-      Equation (19) of docs/formats.md rounds the high byte to nearest, so it is from -128 to 128.
-      Each of ``elements`` then has nine bits.
-
-    A MATMUL of INT16 activations can also multiply by the low bytes of INT16 weights. In this case
-    each vector is sent only once, with the high bytes. Equation (19) leaves out the products of two
-    low bytes.
+    - The array multiplies by one group of weight bits at a time: all rows are sent once for each
+      group.
+    - Activations are INT16: all rows are sent with the low bytes of their elements, and then all
+      rows with the high bytes. High bytes are rounded, from -128 to 128 (equation (19) of
+      docs/formats.md). So each of ``elements`` has nine bits.
+    - Activations are INT16, and the weights are the low bytes of INT16 numbers: all rows are sent
+      once, with the high bytes. Equation (19) has no products of two low bytes. Another MATMUL
+      multiplies by the high bytes of the weights.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -17,32 +17,32 @@ from celosia.hdl.stream.pipeline import delay
 class SystolicArray(Component):
     """An array of ``rows`` x ``cols`` elements, which multiplies one vector per cycle by a tile.
 
-    ``o`` has one sum per column, ``latency`` cycles after the activations on ``i``. The sum of a
-    column is the sum of activation * weight over all rows, modulo 2**acc_width. Internal sums are
-    wide enough for operands from -L to L. L is 2**operand_width - 1 if the configuration has zero
-    points, else 2**(operand_width - 1).
+    ``i`` receives vectors of activations. The fields of a vector
+    (:func:`celosia.hdl.matrix.array.activation_layout`) are:
 
-    ``i_weights`` writes one line of a tile per cycle into a weight slot (storage for one tile). The
-    line is a row, or a column if ``column`` is 1. The lines of a tile are all rows or all columns,
-    in ascending order from 0. Three timing rules apply to a slot:
+    - ``a``: one activation for each row of the array.
+    - ``slot``: the number of the weight slot. A weight slot stores one tile of weights.
+    - ``part``: the group of bits of each weight by which activations are multiplied. The sums are
+      shifted left to the group's position. This field exists if ``pass_width`` is below 8.
+    - ``shifted``: 1 for the high bytes of INT16 activations. The sums are then multiplied by 256.
+      This field exists with ``wide_operands``.
+    - ``n``: the number of columns that compute a sum. The other columns, on the right, are disabled
+      to save power, and their sums are 0. This field exists with ``sleep``.
 
-    - Line 0 of new weights must arrive at least one cycle after the last activations that use the
-      old weights.
-    - The first activations that use the new weights must arrive at least one cycle after line 0.
-    - If activations use the new weights before all lines have arrived, the lines must arrive in
-      consecutive cycles.
+    ``o`` has one sum per column, ``latency`` cycles after the vector. The sum of a column is the
+    sum of activation * weight over all rows, modulo 2**acc_width.
 
-    These fields of the configuration change the array:
+    ``i_weights`` writes one line of a tile per cycle into a weight slot. The lines of a tile are
+    all rows, or all columns if ``column`` is 1, in ascending order from line 0. Three timing rules
+    apply to a slot:
 
-    - ``operand_gating``: a zero operand does not change the inputs of the multiplier, to save
-      power.
-    - ``packed``: pairs of columns share multipliers.
-    - ``pass_width`` below 8: a vector is multiplied by one part (group of bits) of each weight. The
-      field ``part`` of the vector selects the part and the shift of the sums.
-    - ``wide_operands`` (INT16 activations): the sums of a vector with ``shifted`` at 1 are
-      multiplied by 256.
-    - ``sleep``: the field ``n`` of a vector is the number of columns that compute a sum. The other
-      columns, on the right, receive no activations. Their registers hold, and their sums are zero.
+    - The last vector that uses the old weights must arrive before line 0 of the new weights.
+    - The first vector that uses the new weights must arrive after line 0 of the new weights.
+    - If that first vector arrives before the last line, the lines must arrive in consecutive
+      cycles.
+
+    With ``operand_gating``, a zero operand does not change the inputs of the multiplier, to save
+    power. With ``packed``, pairs of columns share multipliers.
     """
 
     def __init__(self, config: MatrixConfig):

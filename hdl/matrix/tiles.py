@@ -25,13 +25,15 @@ def times(value, factor: int):
 def tile_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of one tile of a MATMUL (sums += A * B) or a PRELOAD (loads B).
 
-    These fields have addresses and sizes. A line of a tile is a row or a column of weights:
+    A line of a tile is a row of weights, or a column if B is transposed. These fields have
+    addresses and sizes:
 
     - ``a_addr``: the address of the first activations in A.
-    - ``b_addr``: the address of the tile's first line in B, without an offset (see below).
+    - ``b_addr``: the address from which the reader of B counts its offset (see ``onward``).
     - ``acc_addr``: the address of the first sums in the accumulators.
     - ``slot``: the number of the weight slot, which stores one tile in the array.
-    - ``half``: selects one of two 4-bit weights in each byte of the slot. Each is of another tile.
+    - ``half``: if a weight slot stores two tiles of 4-bit weights, the tile's half of each byte (0:
+      low half, 1: high half).
     - ``k`` and ``n``: the numbers of rows and columns that the tile uses.
     - ``line`` and ``end``: lines ``line`` to ``end - 1`` of the tile are loaded.
 
@@ -44,14 +46,13 @@ def tile_layout(config: MatrixConfig) -> data.StructLayout:
     - ``column``: 1 if the lines are columns, 0 if they are rows.
     - ``single``: 1 if the tile has only one line to load.
     - ``vector``: 1 if A has only one row.
-    - ``onward``: selects the next tile's offset.
+    - ``onward``: 1 if the next tile's bytes follow the bytes that were read for this tile.
 
-    The reader of B counts an offset in bytes, and adds it to ``b_addr``. The offset is 0 for the
-    first tile of a command. After a tile it changes as follows:
-
-    - If ``onward`` is 1: it increases by B's stride for each line of bytes that was read.
-    - If ``onward`` is 0, and weights are codes or have scales (:func:`stacked`): it returns to 0.
-    - If ``onward`` is 0 for other weights: the next tile has the same offset as this tile.
+    The reader of B counts an offset in bytes, which is 0 for the first tile of a command. It reads
+    a tile from address ``b_addr`` plus the offset on. After each address, it adds B's stride to the
+    offset. If ``onward`` is 1, the next tile begins with this increased offset. If ``onward`` is 0,
+    the next tile begins with the same offset as this tile. There is one exception: if ``onward`` is
+    0 and the weights are compressed (:func:`stacked`), the next tile begins with offset 0.
     """
     lines = config.lines
     return data.StructLayout(

@@ -58,26 +58,21 @@ class TreeColumn(Component):
     - ``beside`` and ``product``: two neighbouring columns share the multipliers of the right
       column. The left column (``side`` is ``left``) outputs its weights on ``beside``, and receives
       its products on ``product``.
-
-    With ``operand_gating``, products with a zero operand do not change the inputs of the
-    multiplier, to save power. A row's bit of ``live`` is then 0 if the activation is zero; ``live``
-    arrives together with ``slot``. Each weight has an additional uppermost bit, which is 0 if the
-    weight is zero.
-
-    With ``low_rows``, a slot can have attention keys. Some elements of a key have eight bits, the
-    others only their upper four bits. The first ``high_rows`` rows then have the upper four bits of
-    the elements, one element per row. Later rows have the lower four bits of the elements with
-    eight bits, one element per row. ``lower`` must then be 1, one cycle before ``o``. The sum of
-    the first ``high_rows`` products is multiplied by 16, and the later products are added to it.
-
-    With ``block_exponents``, each byte of a slot can have two 4-bit mantissas, and each row of the
-    slot an exponent:
-
-    - ``block``: 1 for such a slot. It arrives together with ``a``. ``part`` selects one of the two
-      mantissas, and the product is ``a * (2 * mantissa + 1)``.
-    - ``exponents``: the exponents of the rows, ``weights_latency`` cycles after ``slot``. The user
-      shifts ``a`` by them. The bits of an exponent can be divided among columns. This column stores
-      ``exponent_width`` bits above each weight.
+    - ``live``: has a bit for each row, 0 if the activation is zero. ``live`` arrives together with
+      ``slot``. This port exists with ``operand_gating``: products with a zero operand do not change
+      the inputs of the multiplier, to save power. Each weight then has an additional uppermost bit,
+      which is 0 if the weight is zero.
+    - ``lower``: selects how the products are added. If it is 0, ``o`` is the sum of all products.
+      If it is 1, the products of the first ``high_rows`` rows are multiplied by 16 before they are
+      added. Those rows then have the upper four bits of attention keys, and later rows have lower
+      four bits. ``lower`` arrives one cycle before ``o``.
+    - ``block``: 1 if each byte of the slot has two 4-bit mantissas. ``part`` then selects a
+      mantissa, and the product is ``a * (2 * mantissa + 1)``. ``block`` arrives together with
+      ``a``.
+    - ``exponents``: ``exponent_width`` bits for each row, which the slot stores above the weights.
+      They are some bits of the row's exponent; neighbouring columns store the other bits. The array
+      shifts ``a`` left by the exponent. ``exponents`` follows ``slot`` by ``weights_latency``
+      cycles.
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):

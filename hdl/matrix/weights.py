@@ -75,45 +75,40 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
 class WeightFetcher(Component):
     """Reads the weights of MATMUL and PRELOAD commands from port ``b``, tile by tile.
 
-    A tile is a part of the weight matrix B, at most as large as the array. A weight slot is storage
-    in the array for one tile. The ports are:
+    A tile is a part of the weight matrix B, at most as large as the array. A line is a row of a
+    tile, or a column if B is transposed. A weight slot is storage in the array for one tile. A
+    MATMUL writes its tiles to slots 0 and 1 alternately; a MATMUL of tiles that a PRELOAD has
+    loaded reads no weights. A PRELOAD writes its tiles to consecutive slots, from the command's
+    ``slot`` on.
+
+    Inputs:
 
     - ``i``: commands. The next command is accepted while the last tile of the current one is read.
-    - ``b``: requests for lines. A line is a row of a tile, or a column if B is transposed.
-    - ``o_weights``: lines of weights minus their zero point. Columns past the end of B are zero.
-    - ``o``: a job for each tile (:func:`job_layout`). It describes the activations to multiply.
-    - ``placed``: 1 if an earlier PRELOAD has loaded the tile of the job on ``o``.
-    - ``named``: 1 while there is a tile to load or a job to output.
     - ``freed``: must be 1 in the cycle in which the last row of activations for a tile is
-      requested. A slot is loaded only after the last activations of all products that use it are
-      requested.
+      requested. The slot of a tile is written again only after this cycle.
 
-    The commands use slots as follows:
+    Outputs:
 
-    - A MATMUL writes its tiles to slots 0 and 1 alternately.
-    - A MATMUL of tiles that a PRELOAD has loaded reads no weights.
-    - A PRELOAD writes its tiles to consecutive slots, from the command's ``slot`` on.
+    - ``b``: requests for lines. **If port ``b`` has accepted the first line of a tile, it must
+      accept the other lines without a wait**.
+    - ``o_weights``: lines of weights minus their zero point. Columns past the end of B are zero.
+    - ``o``: a job for each tile (:func:`job_layout`), which describes the activations to multiply.
+    - ``placed``: 1 if an earlier PRELOAD has loaded the tile of the job on ``o``.
+    - ``named``: 1 while the fetcher has a tile to load or a job to output.
 
-    There is no pause between tiles. **If port ``b`` has accepted the first line of a tile, it must
-    accept the other lines without a wait**. The cycles of a tile depend on the weights:
+    There is no pause between tiles. The load of a tile takes this number of cycles:
 
-    - If B is not transposed: one cycle for each row of B in the tile.
-    - If B is transposed: ``cols`` cycles, even if B has fewer columns.
-    - If two lines of B are packed into one line of a slot (four bits per element): two cycles for
-      each pair of lines, or three if its elements share exponents.
-    - If groups of weights have scales: one more cycle for each row of scales, before the lines.
-    - If weights have less than eight bits: the same number of cycles, but not all of them read
-      ``b``.
+    - B is not transposed: one cycle for each row of the tile.
+    - B is transposed: ``cols`` cycles, even if the tile has fewer columns.
+    - Two lines of B are packed into one line of the slot, with four bits per element: two cycles
+      for each packed line. If packed lines have an exponent (flag ``block``): three cycles.
+    - Groups of weights have scales: one more cycle for each row of scales.
 
-    The job is output together with the request of a line, called the job's line. In a systolic
-    array it is the tile's first line. In an adder tree it is the last line, because all rows
-    receive activations in the same cycle.
-
-    The job's line arrives on ``o_weights`` ``weight_latency`` cycles after its request. If the
-    configuration has weight formats, it arrives one cycle later. Activations must reach the array
-    after this line. They arrive ``sram_latency`` cycles after their request. So the first
-    activations must be requested at least ``1 + weight_latency - sram_latency`` cycles after the
-    job, or one cycle more with weight formats.
+    The job of a tile is output in the cycle in which one line is requested. It is the first line in
+    a systolic array. It is the last line in an adder tree, because an adder tree needs all rows at
+    once. The activations of the job must reach the array after this line. So the first activations
+    must be requested at least ``1 + weight_latency - sram_latency`` cycles after the job, or one
+    cycle more if the configuration has weight formats.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -30,28 +30,25 @@ class WeightWriter(Component):
     ``data`` must be the bytes of the line ``weight_latency`` cycles after ``i``. ``o`` is the line
     of weights one cycle after ``data``, or two cycles if the configuration has weight formats.
 
-    With ``pair`` at 1, two lines are packed into one line of the slot. Each byte of the packed line
-    has four bits of an element of the first line (low half), and four bits of the second (high
-    half):
+    If ``pair`` is 1, two lines are packed into one line on ``o``. The low half of each byte on
+    ``o`` has four bits of an element of the first line, the high half four bits of the second line.
+    The fields ``early`` and ``second`` of ``i`` must have these values in the cycles of a packed
+    line:
 
-    - If ``block`` is 0: the four bits are the upper bits of the element. A packed line takes two
-      cycles, one for each line. ``o`` is output for the second.
-    - If ``block`` is 1: the four bits are a mantissa, and the packed line has one exponent. The
-      exponent is known only after both lines are read. So a packed line takes three cycles. In the
-      third no bytes are read, and ``o`` is output for it.
+    - If ``block`` is 0, the four bits are the upper bits of the element. A packed line takes two
+      cycles:
 
-    ``early`` is 1 in each cycle of a packed line for which no line is output. ``second`` is 1 only
-    if ``block`` is 1, in the cycle of the second line:
+      1. The first line is requested: ``early`` is 1.
+      2. The second line is requested: ``early`` is 0.
 
-    ========= ============= ===== ======
-    ``block`` cycle         early second
-    ========= ============= ===== ======
-    0         first line    1     0
-    0         second line   0     any
-    1         first line    1     0
-    1         second line   1     1
-    1         no bytes read 0     0
-    ========= ============= ===== ======
+    - If ``block`` is 1, the four bits are a mantissa, and the packed line has one exponent. A
+      packed line takes three cycles:
+
+      1. The first line is requested: ``early`` is 1, ``second`` is 0.
+      2. The second line is requested: ``early`` is 1, ``second`` is 1.
+      3. No line is requested: ``early`` is 0, ``second`` is 0.
+
+    The packed line is output for the last of these cycles, with the usual latency.
     """
 
     def __init__(self, config: MatrixConfig):
