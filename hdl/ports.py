@@ -227,10 +227,10 @@ class EventPort(wiring.Signature):
       next command is offered to the engine, ``taken`` that the engine accepts it, and ``done`` that
       a command completes. ``lacking`` is a mask of the other engines that must complete a command
       before the next command can begin.
-    - ``array``: one bit for each counter with a name that begins with ``ARRAY_``, in the order of
-      ``celosia.arch.registers``. These counters divide the cycles of a run by the activity of the
-      array, so exactly one bit is 1 during a run. It reports the activity in the previous cycle.
-      Outside a run all bits are 0.
+    - ``array``: the activity of the multiplier array in the previous cycle. Each bit is one kind of
+      activity, such as multiplying or waiting. During a run exactly one bit is 1; outside a run all
+      bits are 0. Bit i belongs to the i-th register with a name that begins with ``ARRAY_``
+      (``celosia.arch.registers``). The register counts the cycles in which its bit is 1.
     """
 
     def __init__(self) -> None:

@@ -38,16 +38,11 @@ class AccumulatorMemory(Component):
     drained in every second cycle. If the configuration has the option ``throttle``, no drain
     request is accepted while ``hold`` is 1, so that a hot machine moves less data.
 
-    A drain or accumulation that follows an earlier access to the same row too soon has an undefined
-    result. The necessary waiting times are:
+    Two accesses to the same row must have a minimum distance, otherwise the result is undefined. In
+    a machine, the matrix engine and the program's dependency tokens ensure these distances:
 
-    - After the last accumulation to a row, a drain request for the row must wait at least
-      ``acc_settle`` cycles. The configuration determines this number.
-    - After an accepted drain request for a row, an accumulation to the row must wait at least 3
-      cycles. The next drain request for the row must also wait at least 3 cycles. The
-      constant ``ACC_SETTLE`` is this 3.
-
-    In a machine, the matrix engine and the program's dependency tokens ensure these waiting times.
+    - From an accumulation to a drain request: ``acc_settle`` cycles, a number of the configuration.
+    - From an accepted drain request to an accumulation or another drain request: 3 cycles.
 
     Raises :class:`InputError` if ``cols`` is not positive.
     """

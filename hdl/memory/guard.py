@@ -16,35 +16,30 @@ WRITE_WORDS_WIDTH = 11
 class MemoryGuard(Component):
     """Disconnects the core from external memory, so that the core can be reset during transfers.
 
-    If the core is connected, ``core_read`` and ``core_write`` are combinationally connected to
-    ``read`` and ``write`` of memory. The guard disconnects three streams of the core: read
-    requests, write requests and write data. Three events disconnect them:
+    While the core is connected, ``core_read`` and ``core_write`` are combinationally connected to
+    ``read`` and ``write`` of memory. The guard can disconnect the core's read requests, write
+    requests and write data. Three events disconnect them:
 
-    - ``close`` is 1. A payload that a stream already offers is first accepted by memory; then the
-      stream is disconnected. ``closed`` is 1 when all three streams are disconnected. The core may
-      then be reset.
-    - The guard is reset. The streams are disconnected at once. The guard still counts the
+    - ``close`` is 1: the guard first waits until memory accepts each offered request and word.
+      ``closed`` is 1 when all three streams are disconnected. The core may then be reset.
+    - The guard is reset: the streams are disconnected at once. The guard still counts the
       outstanding transfers.
-    - ``forget`` is 1. The streams are disconnected at once, and the guard expects no more answers
-      to earlier requests. ``forget`` must be 1 while external memory is in reset or has no power.
+    - ``forget`` is 1: the streams are disconnected at once, and the guard expects no answers to
+      earlier requests. ``forget`` must be 1 while external memory is in reset or has no power.
 
     The core is connected again one cycle after a cycle in which ``close``, ``forget`` and the reset
     are 0.
 
     While the core is disconnected, the guard completes the core's outstanding transfers. ``owed``
     is 1 until they are complete. The guard drops the words that the core had requested. For write
-    bursts, the guard sends the missing words with all mask bits at 0, and awaits the report of each
-    written burst.
+    bursts, the guard sends the missing words with all mask bits at 0. It then awaits the report of
+    each written burst, the signal ``written`` of the port ``write``.
 
-    ``waits`` reports cycles in which external memory delays a transfer. Bit 0 is 1 if memory offers
-    no word, although words are outstanding or a read request waits. Bit 1 is 1 in three cases:
-
-    - Memory does not accept an offered word.
-    - All words of the requested bursts are sent, and memory does not accept the next write request.
-    - All words of the requested bursts are sent, and memory has not yet reported all bursts as
-      written.
-
-    In a cycle with ``written`` at 1, the last two cases do not count.
+    ``waits`` reports cycles in which the core or the guard waits for external memory, for
+    performance counters. Bit 0 is 1 if memory offers no word, although a word is outstanding or a
+    read request waits. Bit 1 is 1 if memory does not accept an offered word. If there is no word to
+    send, bit 1 is also 1 while a write request waits, or while memory has not reported a burst as
+    written.
     """
 
     def __init__(self, memory: Memory, *, bank_bytes: int):
@@ -138,6 +133,7 @@ class MemoryGuard(Component):
             core.data.ready.eq(memory.data.ready & ~word_shut),
             given.eq(memory.data.valid & memory.data.ready),
             core.written.eq(memory.written & ~shut),
+            # A cycle in which memory reports a burst as written does not count as a wait.
             self.waits[1].eq(
                 (memory.data.valid & ~memory.data.ready)
                 | (

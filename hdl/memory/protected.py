@@ -99,8 +99,8 @@ def errors_found(found: Value, level: str) -> Value:
 def coded(word: Value, part: int, columns: Sequence[int]) -> Value:
     """Return ``word`` in its stored form: groups of ``part`` bits, each followed by its check bits.
 
-    The lowest group is first. A check bit is the XOR of the data bits that it covers; ``columns``
-    defines these bits (:func:`check`).
+    The lowest group is first. ``columns`` is a list with a mask for each data bit of a group. Check
+    bit i is the XOR of the data bits with a 1 in bit i of their mask (:func:`check`).
     """
     parts = (word[low : low + part] for low in range(0, len(word), part))
     return Cat(Cat(bits, check(bits, columns)) for bits in parts)
@@ -290,7 +290,11 @@ def protected_ram(
 
 
 def protected_fifo(width: int, depth: int, level: str) -> SyncFIFOBuffered | ProtectedFifo:
-    """Return a :class:`ProtectedFifo`, or a ``SyncFIFOBuffered`` if the level is ``none``."""
+    """Return a queue of ``depth`` words of ``width`` bits with the protection level ``level``.
+
+    The result is a ``SyncFIFOBuffered`` if ``level`` is ``none``. If ``level`` is ``detect`` or
+    ``correct``, the result is a :class:`ProtectedFifo`.
+    """
     if level == "none":
         return SyncFIFOBuffered(width=width, depth=depth)
     return ProtectedFifo(width, depth, level)

@@ -53,37 +53,36 @@ class DirectSums:
         """Return two bits, ``again`` and ``kept``, that select a column adder's first operand.
 
         - If ``again`` is 1, the operand is the sum that the adder computed last.
-        - If only ``kept`` is 1, the operand is the column's sum in the row that was read
-          (:meth:`read`).
-        - If the two bits are 0, the operand is 0.
+        - If ``again`` is 0 and ``kept`` is 1, the operand is the column's sum in the row that was
+          read (:meth:`read`).
+        - If ``again`` and ``kept`` are 0, the operand is 0.
 
-        The argument ``marks`` is the pair of bits for the addition in the current cycle. The
-        argument ``early`` is the pair of bits for the addition in the next cycle (if ``latency`` is
-        0). This class returns ``marks``. A subclass can return ``early`` delayed by one cycle, so
-        that each column has its registers for the two bits.
+        The argument ``marks`` is the pair of bits for the addition in the current cycle. This class
+        returns ``marks``. The argument ``early`` is only for subclasses with a ``latency`` of 0. It
+        is the pair of bits for the addition in the next cycle. A subclass can store it in registers
+        near the column, and return the registers.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adders, the row for a drain, and a list of error bits.
 
-        A row is read from one of two memory banks, either for an addition or for a drain. A bank
-        outputs the row in a cycle t. The row for the adders is returned in cycle ``t + 1 +
-        latency``, and the row for a drain in cycle t + 1. The list of error bits is empty in
-        classes that do not correct flipped bits.
+        ``banks`` are the two memory banks (:meth:`bank`). All other arguments are signals. They are
+        described for a cycle t in which a bank outputs a row:
 
-        ``banks`` are the two memory banks (:meth:`bank`). The other arguments are signals:
-
-        - ``add_1``: 1 in cycle t if a bank outputs a row for an addition.
-        - ``adds``: the number of the bank with the row for an addition (0 or 1).
-        - ``drained_1``: 1 in cycle t if a bank outputs a row for a drain.
-        - ``drains``: the number of the bank with the row for a drain (0 or 1).
-        - ``add_2``: ``add_1``, delayed by one cycle.
-        - ``before``: one bit for each recent addition with a result that the bank's output does not
-          include yet. Bit 0 is for the addition two cycles before, bit 1 for that three cycles
-          before, and so on. A bit is 1 in cycle t if its addition was to the same row. The function
-          then returns the result of the latest such addition instead of the bank's output.
+        - ``add_1``: 1 if the row is for an addition. ``adds`` is then the number of the bank.
+        - ``drained_1``: 1 if the row is for a drain. ``drains`` is then the number of the bank.
+        - ``add_2``: the value of ``add_1`` in cycle t - 1.
         - ``total``: the row of sums that the adders computed last.
+        - ``before``: a list of bits. Bit i is 1 if a bank output the same row for an earlier
+          addition in cycle ``t - 2 - i``. The row of cycle t does not include the result of this
+          addition yet.
+
+        The row for the adders is returned in cycle ``t + 1 + latency``, and the row for a drain in
+        cycle t + 1. If a bit of ``before`` is 1, the row for the adders is the result of the latest
+        earlier addition instead of the bank's output.
+
+        The list of error bits is empty in classes that do not correct flipped bits.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -98,17 +97,18 @@ class DirectSums:
 class StagedSums(DirectSums):
     """The registers between accumulator block RAM and adders, for shorter timing paths.
 
-    Machines with the option ``registered`` (more pipeline registers) use this class if rows are
-    not corrected. A bank of block RAM outputs a row in a cycle t. The
-    row is then processed as follows:
+    Each column has an adder. It adds the column's new sum from the array to the column's sum in the
+    row that was read. Machines with the option ``registered`` (more pipeline registers) use this
+    class if rows are not corrected. A bank of block RAM outputs a row in a cycle t. The row is then
+    processed as follows:
 
     - At the end of cycle t, the output register of the block RAM stores the row.
-    - In cycle t + 1, an adder for each column adds to the row. At the end of the cycle, a register
-      stores the sums.
+    - In cycle t + 1, the adders compute the sums. At the end of the cycle, a register stores them.
     - In cycle t + 2, the sums are written. This is one cycle later than in :class:`DirectSums`.
 
-    Each column has separate registers for the two bits that select its adder's first operand
-    (:meth:`begin`). They can be placed near the column.
+    An adder's first operand is the sum in the row, the adder's last sum, or 0 (:meth:`begin`). Each
+    column has separate registers for the two bits that select this operand, which can be placed
+    near the column.
     """
 
     write_delay = 1

@@ -36,8 +36,9 @@ class MicroArray(Component):
     entered, each column of the array multiplies its weights by the activations, and adds the
     products. The sum of array column j is added to column j of an accumulator row.
 
-    ``begin`` selects the accumulator row for the first vector with a last activation in the cycle
-    of ``begin`` or later. The accumulator row for each further vector is the next one.
+    ``begin`` selects the accumulator row of one vector. Later vectors use the following accumulator
+    rows, one row per vector. ``begin`` must be 1 in the cycle in which the vector's last activation
+    enters, or earlier, but later than the last activation of the previous vector.
 
     In the cycle after ``take``, ``sum`` is column 0 of the row that was read. ``take`` must be at
     least three cycles later than the last activation.

@@ -29,23 +29,25 @@ def sum_layout(config: MatrixConfig) -> data.StructLayout:
 class SparseLane(Component):
     """Multiplies a range of a sparse matrix's elements by activations, and outputs column sums.
 
-    Several lanes divide the matrix: each multiplies consecutive elements (column by column),
-    encoded as entries (``celosia.arch.sparse``). An entry is a number of zeros, with or without a
-    weight after them. For each row of activations, the sender does three steps:
+    The elements of the matrix, column by column, are divided among several lanes. A lane receives
+    its elements as entries (``celosia.arch.sparse``). An entry is a number of zeros, with or
+    without a weight after them. For each row of activations, the sender does three steps:
 
     1. The sender writes the position of the lane's first element in three cycles: the tile on
        ``field`` with bit 0 of ``begin`` at 1, then the column in the tile with bit 1 at 1, and then
        the row with bit 2 at 1.
-    2. The sender writes the entries. In a cycle with ``take`` at 1, the lane processes the entry on
-       ``field``. ``product`` reports that the entry on ``field`` has a nonzero weight, and
-       ``zeros`` is its number of zeros.
+    2. The sender offers entries on ``field``. If ``stall`` is 0, the sender may set ``take`` to 1,
+       and the lane processes the entry. If ``stall`` is 1, ``take`` must be 0. ``product`` is 1 if
+       the entry on ``field`` has a nonzero weight, and ``zeros`` is its number of zeros.
     3. At least ``LANE_LATENCY`` cycles after the last entry, when ``idle`` is 1, the sender sets
-       ``finish`` to 1 for one cycle. The lane then outputs the sum of the last column.
+       ``finish`` to 1 for one cycle.
 
-    ``o`` outputs the sum of each other column after the entry that passes the column's end.
-    ``idle`` is 1 if ``o`` has accepted the sums of all columns that entries have passed. ``stall``
-    is 1 if the entry on ``field`` passes the end of a column, and ``o`` has not accepted the
-    previous sum. In cycles with ``stall`` at 1, ``take`` must be 0.
+    ``o`` outputs the sum of the lane's elements in each column. An entry completes a column if the
+    position after the entry's zeros is in the next column. The lane outputs the sum of a completed
+    column a few cycles later. ``finish`` completes the lane's last column. ``stall`` is 1 if the
+    entry on ``field`` would complete a column, but the receiver of ``o`` has not accepted the sum
+    of the previous column. ``idle`` is 1 if the receiver has accepted the sums of all completed
+    columns.
 
     A lane has two banks of memory, each for one row of activations. If ``x_en`` is 1,
     ``load_bytes`` activations on ``x_data`` are written to word ``x_addr`` of bank ``x_bank``. The

@@ -77,10 +77,11 @@ def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
 
 
 def spread(m: Module, value: ValueLike, ends: Sequence[Value], *, stages: int = 1) -> None:
-    """Drive each of the signals ``ends`` with ``value`` through a separate register.
+    """Drive each of the signals ``ends`` with ``value``, delayed by ``stages`` cycles (0 or 1).
 
-    Synthesis does not merge the registers, so that each can be placed near the logic that it
-    drives. If ``stages`` is 0, there is no register.
+    If ``stages`` is 1, each signal has a separate register. Synthesis does not merge the registers,
+    so that each can be placed near the logic that it drives. If ``stages`` is 0, there is no
+    register.
     """
     if not stages:
         m.d.comb += [end.eq(value) for end in ends]

@@ -1,4 +1,4 @@
-"""The zero point and the bounds of the vector engine's output."""
+"""Computes the smallest and largest value to which the vector engine clamps output elements."""
 
 from amaranth.hdl import C, Mux, Signal, signed
 from amaranth.lib.wiring import In, Out

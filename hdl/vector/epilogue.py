@@ -69,14 +69,17 @@ class Epilogue(Component):
       the search continues from the current ``largest``; only a larger element replaces it.
 
     ``start`` is 1 for one cycle to begin a command. ``done`` is 1 for one cycle when the last write
-    of a command is accepted. All inputs except streams, ``start`` and ``o_walk`` must not change
-    during a command.
+    of a command is accepted. From ``start`` to ``done``, all inputs must not change, except
+    streams, ``start`` and ``o_walk``.
 
-    With the option ``fused``, the next command may begin before ``done`` of the current command.
-    The inputs that must not change must then have the same values in the two commands. The write
-    addresses of the next command follow those of the current command. The output ``owes`` is 1 from
-    the next command's ``start`` until its addresses begin. While ``owes`` is 1, ``o_walk`` must
-    describe the next command's addresses.
+    ``o_walk`` must describe the command's addresses in the cycle of ``start``. With the option
+    ``registered`` (more pipeline registers), it must also describe them in the next cycle.
+
+    With the option ``fused``, two commands may overlap: ``start`` of the second command may be 1
+    before ``done`` of the first. The inputs that must not change must then have the same values for
+    the two commands. The output ``owes`` is 1 from each ``start`` until the generation of the
+    command's addresses begins. It begins after the last address of the first command. While
+    ``owes`` is 1, ``o_walk`` must describe the addresses of the second command.
 
     Throughput is one beat per cycle. A beat is written at least ``latency`` cycles after it was
     accepted. ``rotate`` and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds

@@ -13,15 +13,17 @@ from celosia.hdl.vector.beats import beat_layout
 class Fill(Component):
     """Writes beats of ``i`` to the vector engine's parameter memory or activation tables.
 
-    A beat has the bytes of one scratchpad read. ``start`` begins a transfer, during which ``addr``
-    must not change. One of two inputs selects the memory:
+    A beat has the bytes of one scratchpad read. ``start`` begins a transfer. ``addr`` and the
+    selecting input, ``params`` or ``table``, must not change during the transfer:
 
-    - ``params``: a parameter word has ``param_lines`` lines, and each beat is one line. The first
-      word is written to address ``addr`` of the parameter memory, and further words to the next
-      addresses.
-    - ``table``: beat e is for entry e (one byte) of activation table ``addr``. A scratchpad read
-      begins at a multiple of ``scratchpad_align`` bytes at or before the entry's address. So the
-      beat also has adjacent entries, and entry e is byte ``e % scratchpad_align`` of the beat.
+    - If ``params`` is 1: each beat is a line of a parameter word, and each word has ``param_lines``
+      lines. The first word is written to word ``addr`` of the parameter memory, and further words
+      to the next words.
+    - If ``table`` is 1: ``addr`` is the number of an activation table with 256 entries of one byte.
+      The sender reads the scratchpad once for each entry, so that there are 256 beats. The table
+      and each read begin at a multiple of ``scratchpad_align`` bytes. So byte
+      ``e % scratchpad_align`` of beat e is written to entry e. For example, with a
+      ``scratchpad_align`` of 4, entry 6 is byte 2 of beat 6.
 
     Throughput is one beat per cycle. ``done`` is 1 in the cycle of the last beat.
     """

@@ -26,21 +26,20 @@ class FrontEnds(Component):
     these elements are requantized accumulators. During other commands than MAP, SOFTMAX and NORM,
     no beat is accepted or output.
 
-    ``command`` is the current command. In ``opcode``, the bit of the command's opcode is 1. In
-    ``flag``, the bits of the command's flags are 1. ``start`` must be 1 for one cycle before the
-    first input beat of a SOFTMAX. ``command`` must not change from the first input beat to the last
-    beat on ``o``. With the option ``registered`` (more pipeline registers), it must be valid one
-    cycle before the first input beat. ``opcode`` and ``flag`` may follow ``command`` one cycle
-    later.
+    These inputs describe the current command:
 
-    Two SOFTMAX commands can overlap: ``start`` of the second is then 1 before the last input beat
-    of the first is accepted. From this ``start`` on, ``command`` must be the second command. The
-    two commands must have the same values for the front end, except those that
-    :class:`SoftmaxFront` loads at the beginning. The output ``owes`` is 1 from ``start`` until the
-    last input beat of the first SOFTMAX is accepted.
+    - ``command``: the command. It must not change from the first input beat to the last beat on
+      ``o``. With the option ``registered`` (more pipeline registers), it must be valid one cycle
+      before the first input beat.
+    - ``opcode`` and ``flag``: the decoded opcode and flags of ``command``, one bit for each. They
+      may follow ``command`` one cycle later.
+    - ``start``: 1 for one cycle before the first input beat of a SOFTMAX.
 
-    With ``registered``, the front ends of SOFTMAX and NORM receive all inputs except streams one
-    cycle later.
+    Two SOFTMAX commands may overlap: ``start`` of the second SOFTMAX may be 1 before the last beat
+    of the first one. From this ``start`` on, ``command`` must be the second command. So the change
+    of ``command`` must not disturb the first SOFTMAX; :class:`SoftmaxFront` lists the inputs that
+    may differ. The output ``owes`` is 1 from ``start`` until the last input beat of the first
+    SOFTMAX is accepted.
     """
 
     def __init__(self, config: VectorConfig):

@@ -97,19 +97,22 @@ class SoftmaxFront(Component):
     storage index. A later command reads the reciprocal with this index. The index is ``number + r``
     for row r.
 
-    ``start`` is 1 for one cycle before each softmax. The inputs that describe the softmax are of
-    two kinds:
+    ``start`` is 1 for one cycle before the first beat of each softmax. The inputs that describe the
+    softmax are of two kinds:
 
-    - ``start_column``, ``limit`` and ``number`` are loaded when a softmax begins. They must have
-      the values of this softmax while the output ``owes`` is 1, and may then change.
-    - ``start_step``, ``limit_step``, ``diagonal_en``, ``diagonal`` and ``diagonal_value`` must not
-      change from ``start`` to the last result.
+    - ``start_column``, ``limit`` and ``number`` are stored in a register when the softmax begins.
+      They must be valid from ``start`` until then, while the output ``owes`` is 1.
+    - ``start_step``, ``limit_step``, ``diagonal_en``, ``diagonal`` and ``diagonal_value`` are not
+      stored. They must not change from ``start`` to the last result.
 
-    ``start`` may also be 1 before the last input beat of the previous softmax is accepted. The new
-    softmax then begins in the cycle in which this beat is accepted. ``owes`` is 1 from ``start`` to
-    this cycle. The inputs that must not change must have the same values for the two softmaxes, and
-    ``diagonal_en`` must be 0. If no input beat of a previous softmax is left, the softmax begins in
-    the cycle of ``start``, and ``owes`` is 1 in this cycle only.
+    Usually a softmax begins in the cycle of ``start``, and ``owes`` is 1 only in this cycle. Two
+    softmaxes may also overlap: ``start`` of the second is 1 before the last result of the first.
+    Three rules apply to an overlap:
+
+    - If the last input beat of the first softmax is not accepted yet, the second softmax begins in
+      the cycle in which this beat is accepted. ``owes`` is 1 until this cycle.
+    - The inputs that are not stored must have the same values for the two softmaxes.
+    - ``diagonal_en`` must be 0.
 
     With the option ``registered`` (more pipeline registers), there is a register stage before the
     softmax unit, and one after it.

@@ -9,30 +9,28 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Lets the vector engine begin a command while the results of the previous command are written.
+    """Decides when a vector command may begin before the previous command's results are written.
 
-    The input ``i`` is the first command in the engine's queue, whose input the engine reads. The
-    output ``o`` is the command whose results the engine writes. Usually ``o`` is the same command
-    as ``i``. During an overlap, ``o`` is a stored command, and ``i`` is the next command. The
-    output ``behind`` is 1 during an overlap.
+    ``i`` is the first command in the queue of the vector engine. ``o`` is the command with results
+    that the engine writes. Two commands A and B overlap in these steps:
 
-    The output ``early`` is 1 in the cycle in which an overlap begins. In this cycle the engine must
-    remove command ``i`` from its queue. From the next cycle on, the command is stored and
-    ``behind`` is 1, until the command's last write. While ``behind`` is 1, the engine must start
-    command ``i`` only if the output ``follows`` is 1. ``follows`` is 1 if ``i`` has the opcode of
-    the stored command.
+    1. The engine runs A. ``i`` and ``o`` are A.
+    2. ``early`` is 1 for one cycle. The engine must remove A from the queue in this cycle. This
+       unit stores A.
+    3. ``behind`` is 1: the commands may overlap. ``o`` is A, and ``i`` is B. The engine may begin B
+       only if ``follows`` is 1, that is, if B has the same opcode as A.
+    4. ``written`` must be 1 in the cycle of A's last write. From the next cycle on, ``behind`` is
+       0, and ``i`` and ``o`` are B.
 
-    ``early`` is 1 if ``fused`` is true and all of these conditions are met:
+    ``early`` is 1 only if the argument ``fused`` is true, ``behind`` is 0 and command ``i`` has the
+    flag ``followed``. The other inputs must report the progress of command ``i``. ``early`` is 1 in
+    the first cycle in which all of these conditions are met:
 
-    - ``i`` has the flag ``followed``, which permits an overlap.
-    - ``i`` has requested its last row of accumulators. The input ``read`` is 1 in the cycle of this
-      request. If ``stages`` is 0, ``early`` can be 1 in this cycle or later. If ``stages`` is 1, it
-      can be 1 from the next cycle on.
-    - ``i`` has no requests of its second operand left: the input ``reading`` is 0.
-    - All units of the engine have begun ``i``: the input ``owes`` is 0.
-    - There is no overlap yet: ``behind`` is 0.
-    - ``i`` does not end in this cycle: the input ``written`` is 0. ``written`` is 1 in the cycle of
-      the last write of command ``o``.
+    - ``read`` has been 1: the last row of accumulators is requested. The current cycle counts if
+      ``stages`` is 0; only earlier cycles count if ``stages`` is 1.
+    - ``reading`` is 0: all of the second operand is requested.
+    - ``owes`` is 0: all units of the engine have begun the command.
+    - ``written`` is 0: the last write is not in this cycle.
     """
 
     def __init__(self, *, stages: int, fused: bool):

@@ -50,23 +50,27 @@ class VectorEngine(Component):
       ``drain``).
     - ``v``: reads the input of all other commands.
     - ``r``: reads the second operand, for example of an addition.
-    - ``o``: writes the output.
-    - ``s``: writes the sums of the two operands that NORM adds before it normalizes.
+    - ``o``: writes the output. The output may overwrite the input row by row, if its elements are
+      not wider than those of the input.
+    - ``s``: writes the elements that a NORM with an addition normalizes: the sums of its operands.
 
-    A command is accepted in the cycle of its last write, in which ``status.done`` is 1. A DRAIN or
-    SOFTMAX with the flag ``followed`` is accepted as soon as all of its input has been requested.
-    The next command then begins while the output is still being written. The output may overwrite
-    the input row by row, if its elements are not wider than those of the input.
+    ``i`` offers one command after another. A command stays on ``i`` while it runs. It is accepted
+    in the cycle of its last write, in which ``status.done`` is 1. A DRAIN or SOFTMAX with the flag
+    ``followed`` is accepted earlier, when all of its input is requested. Then the next command can
+    begin while the output is still written (:class:`Overlap`).
 
-    The table has the cycles of a command of m rows of n columns (PARAMS: n words). They are counted
-    from the cycle that offers the command to the cycle of ``done``, if the engine never waits for a
-    memory or for row factors (explained below). These terms are used:
+    ``largest`` is the result of the last command with the flag ``argmax``, valid
+    ``ArgmaxUnit.latency`` cycles after that command is done.
+
+    The table has the cycles of a command for m rows of n columns (PARAMS: n words). They are
+    counted from the cycle in which ``i`` offers the command to the cycle of ``done``, if the engine
+    never waits. The terms are:
 
     - A beat is the group of elements that are read in one cycle: ``lanes`` elements of a row, or
-      ``softmax_lanes`` for SOFTMAX. The last beat of a row can have fewer.
-    - ``row`` is the number of beats of a row, and ``beats`` is ``m * row``. A DRAIN reads tile
-      columns (groups of up to ``array.cols`` columns); the beats of each tile column count
-      separately.
+      ``softmax_lanes`` for SOFTMAX. The last beat of a row can have fewer. ``row`` is the number of
+      beats of a row.
+    - ``beats`` is ``m * row``. In a DRAIN, each row is first divided into groups of ``array.cols``
+      columns, and each group into beats.
     - ``reader_latency`` and ``drain_latency`` are the cycles from the start of a command to its
       first input beat, from the scratchpad or from the accumulators.
     - ``overhead`` is ``reader_latency + Epilogue.latency``.
@@ -80,7 +84,7 @@ class VectorEngine(Component):
     TABLE     256 + reader_latency
     ========= ========================================================
 
-    These options and flags change the number of cycles:
+    These flags and options change the number of cycles:
 
     - The flags ``rotate`` and ``times``: ``RotaryUnit.latency`` more.
     - The flag ``polynomial``: ``Epilogue.polynomial_latency`` more.
@@ -88,18 +92,14 @@ class VectorEngine(Component):
       for the other commands.
     - The option ``fused``, if SOFTMAX or NORM reads accumulators: ``reader_latency`` is replaced by
       ``drain_latency + Intake.latency``.
+    - The option ``row_factors``: NORM takes ``beats + overhead + 1`` cycles, and SOFTMAX
+      ``row - 1`` cycles less. DRAIN and MAP take ``celosia.arch.latency.words_wait`` cycles more,
+      because their requantization parameters arrive later.
 
-    With ``row_factors``, SOFTMAX and NORM do not scale their rows. They store a row factor for each
-    row, by which a later DRAIN multiplies the row. The number of cycles then changes as follows:
-
-    - NORM takes ``beats + overhead + 1`` cycles.
-    - SOFTMAX takes ``row - 1`` cycles less.
-    - DRAIN and MAP take ``celosia.arch.latency.words_wait`` cycles more.
-    - A command that needs factors waits until they are stored. After a NORM, every command waits
-      for its factors.
-
-    ``largest`` is the result of the last command with the flag ``argmax``, valid
-    ``ArgmaxUnit.latency`` cycles after that command is done.
+    With ``row_factors``, SOFTMAX and NORM do not scale their rows. They store a factor for each
+    row, by which a later DRAIN multiplies the row. A command that needs factors of a SOFTMAX begins
+    when they are stored. After a NORM, the next command begins when all factors of the NORM are
+    stored.
     """
 
     def __init__(self, config: VectorConfig, instructions: Sequence[Definition]):

@@ -66,17 +66,18 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Connect ``start`` to ``walker``, and return a bit that is 1 while a new walk waits to begin.
+    """Let ``start`` begin walks of ``walker``; return a bit that is 1 while a walk waits to begin.
 
     A walk is the sequence of addresses that ``walker`` (:class:`Walker`) generates for one matrix.
-    A cycle with ``start`` at 1 begins a walk. If the walker's ``stages`` is 1, the walk begins at
-    least one cycle later.
+    A cycle with ``start`` at 1 requests a walk. If no other walk is in progress, the requested walk
+    begins in the same cycle, or in the next cycle if the walker's ``stages`` is 1.
 
-    - If ``behind`` is true, ``start`` may be 1 during a walk. The new walk then waits, and follows
-      the current walk without a gap. The result is 1 from ``start`` until the new walk begins.
-      While it is 1, the walker's input must describe the new walk, and ``start`` must not be 1
-      again.
-    - If ``behind`` is false, ``start`` must not be 1 during a walk, and the result is always 0.
+    - If ``behind`` is false, ``start`` must not be 1 during a walk. The result is always 0.
+    - If ``behind`` is true, ``start`` may be 1 during a walk. The requested walk then begins in the
+      cycle in which the last address of the current walk is accepted, without a gap. The result is
+      1 from the cycle of ``start`` to the cycle in which the requested walk begins. In these
+      cycles, the walker's input ``walk`` must describe the requested walk, and no other walk may be
+      requested.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -124,14 +125,15 @@ class Walker(Component):
 
     All addresses are modulo 2**addr_width.
 
-    If ``wraps`` is true and ``period`` is not 0, the addresses within a row of the matrix repeat.
-    The distance of an address from the address of column 0 in the same row is taken modulo
-    ``period``. It is also counted from column 0 in tiles after the first. ``beat_step`` and
-    ``tile_step`` must then be less than ``period``.
+    If ``wraps`` is true and ``period`` is not 0, the addresses of each row of the matrix repeat
+    after ``period``. For example, ``base`` is 100, ``beat_step`` 16 and ``period`` 48. The beats of
+    row 0 then have the addresses 100, 116, 132, 100, 116 and so on. A row continues in this way
+    from tile to tile. ``beat_step`` and ``tile_step`` must then be less than ``period``.
 
-    ``start`` is 1 for one cycle to load ``walk``; the first beat follows in the next cycle. If
-    ``stages`` is 1, ``walk`` must have the same value one cycle before ``start``. ``m``, ``n``,
-    ``beat`` and ``tile`` must be at least 1.
+    ``start`` is 1 for one cycle to load ``walk``; the first beat follows in the next cycle. The
+    argument ``stages`` is 0 or 1. If it is 1, registers shorten the timing paths from ``walk``.
+    Then ``walk`` must have the same value one cycle before ``start``. ``m``, ``n``, ``beat`` and
+    ``tile`` must be at least 1.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

@@ -13,29 +13,29 @@ from celosia.hdl.vector.walker import walk_layout
 
 
 class VectorWalks(Component):
-    """Computes the walks of a vector command: the address sequences of its operands; combinational.
+    """Computes the descriptions of the address sequences of a vector command's operands.
 
-    An output of this unit is the input of a :class:`Walker`, which generates the addresses. Each
-    address is that of a beat, which is a group of adjacent columns of a row. A beat has ``lanes``
-    columns, or ``softmax_lanes`` for a SOFTMAX. DRAIN, MAP, SOFTMAX and NORM have these walks, as
-    far as they use them:
+    Each output describes one address sequence (:func:`walk_layout`): its first address, the steps
+    between addresses, and the numbers of rows and columns. A :class:`Walker` receives the output
+    and generates the addresses. This unit is combinational. DRAIN, MAP, SOFTMAX and NORM can have
+    these sequences:
 
     - ``i``: the input.
     - ``r``: the second operand. If the command has the flag ``rotate``, the addresses repeat for
       each attention head of a row, because all heads use the same cosines and sines.
     - ``o``: the output.
-    - ``s``: the sums that a NORM writes before it normalizes them.
-    - ``params``: the requantization parameters of the output.
-    - ``pre``: the requantization parameters of the input, if a SOFTMAX or NORM reads accumulators.
+    - ``s``: the sums of the two operands of a NORM, which it writes and normalizes.
+    - ``params``: the parameters that requantize the output.
+    - ``pre``: the parameters that requantize the input, if a SOFTMAX or NORM reads accumulators.
 
-    In these walks, the beats have the same order, and address k is for beat k:
+    Address k of each sequence is for beat k of the command. A beat is a group of adjacent columns
+    of a row: ``lanes`` columns, or ``softmax_lanes`` for a SOFTMAX. MAP, SOFTMAX and NORM process
+    all beats of row 0, then all beats of row 1, and so on. DRAIN divides the columns into groups of
+    ``array.cols`` columns, because an accumulator row has ``array.cols`` columns. It processes all
+    rows of the first group, then all rows of the next group.
 
-    - DRAIN: all rows of the first tile column, then all rows of the next. A tile column is a group
-      of columns, at most as wide as the array. Accumulators are stored in this order.
-    - MAP, SOFTMAX and NORM: all columns of row 0, then all columns of row 1, and so on.
-
-    PARAMS and TABLE, which fill memories of the engine, have only the walk ``i``, over consecutive
-    bytes. A beat is ``line_bytes`` bytes for PARAMS, and one byte for TABLE.
+    PARAMS and TABLE fill memories of the engine, and have only the sequence ``i`` over consecutive
+    bytes. Adjacent addresses differ by ``line_bytes`` bytes for PARAMS, and by one byte for TABLE.
     """
 
     def __init__(self, config: VectorConfig):
