@@ -62,19 +62,19 @@ def test_encoders_of_each_kind_have_the_references_integers(case) -> None:
 
 
 def test_smaller_loads_are_not_tried_if_they_cannot_help() -> None:
-    for stage, hopeless, patient, reloads, parts, spills in product(
+    for reason, hopeless, patient, reloads, parts, spills in product(
         (Reason.TOO_LARGE, Reason.TOO_LONG), *[(False, True)] * 5
     ):
         plan_of = SimpleNamespace(reloads=reloads, loop_parts=parts, spills=spills)
         search = SimpleNamespace(patient=patient)
-        refusal = FitError("some", reason=stage, hopeless=hopeless)
-        if stage == Reason.TOO_LARGE:
-            ends = hopeless and not patient
+        refusal = FitError("some", reason=reason, hopeless=hopeless)
+        if reason == Reason.TOO_LARGE:
+            skips = hopeless and not patient
         else:
             # Smaller loads make more words, but for input that is loaded again, or for spills.
             helps = (reloads and parts) or (spills and not hopeless)
-            ends = not helps
-        assert Search.skips_smaller(search, plan_of, refusal) == ends
+            skips = not helps
+        assert Search.skips_smaller(search, plan_of, refusal) == skips
 
 
 def test_weights_stay_where_all_of_them_fit() -> None:

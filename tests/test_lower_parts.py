@@ -10,6 +10,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
+from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.graph.operations import Linear
 from celosia.generators.lower.accumulators import Accumulators
@@ -139,6 +140,58 @@ def test_layers_that_end_with_the_next_norm_are_sampled_with_the_last_layer() ->
     assert trial.source.lowered.missing
     compiled = compiled_trial(quantized, config, search.finish(trial), 1)
     assert differs(compiled, weights, inputs) == ""
+
+
+def compiled(model, config, fields, chosen=None):
+    """Return the first plan with other fields, compiled, with its weights and an input."""
+    rng = np.random.default_rng(0)
+    weights, inputs = random_weights(rng, model), random_inputs(rng, model, 1)
+    quantized = quantize_model(model, weights, inputs, config, Options(chosen=chosen or {}))
+    search = Search(quantized, config, 1)
+    plan = dataclasses.replace(first_plans(quantized, config, sparse=False)[0][0][0], **fields)
+    trial = search.finish(search.try_out(plan))
+    return compiled_trial(quantized, config, trial, 1), weights, inputs
+
+
+@pytest.mark.parametrize(
+    ("placement", "block", "ends", "ahead"),
+    # A block of the source comes before the parameters that were loaded with the first one.
+    [("pre", 128, True, 7), ("post", 128, True, 7), ("pre", 128, False, 8)],
+)
+def test_loads_follow_the_last_use_of_what_they_replace(placement, block, ends, ahead) -> None:
+    sizes = {"tokens": 8, "features": 8, "dim": 16, "layers": 4, "heads": 2, "ffn": 32}
+    model = ModelDescription(name="toy", **sizes, placement=placement)
+    config = SMALL.replace(program_depth=1 << 14)
+    made = compiled(model, config, {"block_bytes": block, "ends_ahead": ends})
+    assert made[0].plan.ahead == ahead
+    assert differs(*made) == ""
+
+
+def test_loads_follow_the_last_use_in_a_layer_with_other_formats() -> None:
+    model = ModelDescription(name="toy", tokens=8, features=8, dim=32, layers=2, heads=2, ffn=64)
+    forms = {
+        name: "ternary" if ("up" in name or "down" in name) == ("layers.0" in name) else "int8"
+        for name, shape in model.shapes().items()
+        if len(shape) == 2 and name.startswith("layers.")
+    }
+    config = SMALL.replace(program_depth=1 << 14, weight_formats="ternary")
+    for blob in (1024, 1280):
+        made = compiled(model, config, {"blob_bytes": blob, "ends_ahead": True}, forms)
+        assert differs(*made) == ""
+
+
+def test_a_model_without_values_in_blocks_is_exact() -> None:
+    sizes = {"tokens": 48, "features": 8, "dim": 16, "layers": 3, "heads": 2, "ffn": 64}
+    model = ModelDescription(name="toy", **sizes, values=False)
+    config = PRESETS["medium"].replace(scratchpad_bytes=1 << 14, program_depth=1 << 13)
+    rng = np.random.default_rng(0)
+    weights, inputs = random_weights(rng, model), random_inputs(rng, model, 1)
+    assert (
+        differs(
+            compile_model(model, weights, inputs, config, Options(search=False)), weights, inputs
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize(

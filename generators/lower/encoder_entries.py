@@ -175,9 +175,7 @@ def kept_buffers(nodes: Sequence[Node]) -> set[str]:
 def _sections(lowered: Lowered, choices: Choices) -> Sequence[Sequence[Node]]:
     """Return the instructions before the layers, of each layer, and after the layers."""
     sections = [lowered.before, *lowered.layers, lowered.after]
-    # No further, so that a load follows the last use of its buffer in the previous layer.
-    longest = min(map(len, lowered.layers), default=1) - 1
-    return arrange(sections, min(choices.ahead, longest), across=not choices.loop_layers)
+    return arrange(sections, choices.ahead, across=not choices.loop_layers)
 
 
 def _nodes(sections: Sequence[Sequence[Node]], choices: Choices) -> list[Node]:

@@ -5,7 +5,8 @@ Each operation is divided into parts whose operands and sums fit the memories.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 
 import numpy as np
 
@@ -53,8 +54,7 @@ class Lowered:
     blocks: frozenset[str]
     """Buffers of tensors, which no choice of loads changes."""
     missing: int
-    """Number of layers after those in ``layers`` that are not lowered, as they are like the last
-    one."""
+    """Number of layers that are not lowered, as they are like others in ``layers``."""
     image: Bytes
     """External memory from its first byte on; empty if layers are missing."""
     image_bytes: int
@@ -70,6 +70,22 @@ class Lowered:
     left_out: int
     """Tiles of zeros that are left out of all weights."""
 
+    @cached_property
+    def most_ahead(self) -> int:
+        """Largest number of items by which a load may precede the item that needs it.
+
+        A load replaces a buffer's content. So it must follow the last item that uses the buffer's
+        previous content, for example the weights of the previous layer.
+        """
+        last, most = dict[str, int](), MOST_AHEAD
+        for index, item in enumerate([*self.before, *chain(*self.layers), *self.after]):
+            for loading in item.loads:
+                if loading.defines in last:
+                    most = min(most, index - last[loading.defines] - 1)
+            for draft in flatten([*item.loads, *item.body]):
+                last |= dict.fromkeys(draft.buffers, index)
+        return max(most, 0)
+
 
 def lower(
     model: QuantizedModel,
@@ -84,8 +100,9 @@ def lower(
     - ``model`` processes ``batch`` inputs in one run
       (:func:`celosia.generators.lower.batch.batched`).
     - ``choices`` are the compiler's settings, such as the size of a load.
-    - If ``sample`` is true, only the first layers are translated. The other layers must have the
-      same instructions and loads as the last translated layer.
+    - If ``sample`` is true, only the first layers are translated, and the last one too with
+      ``choices.ends_ahead``. The other layers must have the same instructions and loads as the
+      last of the first layers.
 
     Raises :class:`FitError` if the model does not fit the configuration.
     """

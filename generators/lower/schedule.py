@@ -230,14 +230,18 @@ def _keeping(scheduler: Search, best: PlacedTrial, *, search: bool) -> PlacedTri
 
     These runs are those after the first one.
     """
+
+    def whole(plan: Choices) -> PlacedTrial:
+        trial = scheduler.try_out(plan)
+        return scheduler.finish(settle(trial) if search else trial)
+
     kept, plan = [], best.source.choices
     for home in homes(scheduler.model, scheduler.config, plan):
-        try:
-            trial = scheduler.try_out(replace(plan, home=home))
-            trial = scheduler.finish(settle(trial) if search else trial)
-        except FitError:
-            continue
-        if _later(trial) <= _later(best):
+        # Programs of the first run and of later runs may fit without ``ends_ahead`` alone.
+        ends = dict.fromkeys((plan.ends_ahead, False))
+        plans = [replace(plan, home=home, ends_ahead=ahead) for ahead in ends]
+        trial = first_fit([plans], whole, lambda _plan, _refusal: False)
+        if trial is not None and _later(trial) <= _later(best):
             kept.append(trial)
     return min(kept, key=_later, default=best)
 

@@ -36,7 +36,7 @@ WHOLE_EIGHTHS = (5, 6, 8)
 
 
 PlacedTrial: TypeAlias = Trial[Placed]
-"""The program of an encoder's first layers, or the whole one when the search has ended."""
+"""The program of some of an encoder's layers, or the whole one when the search has ended."""
 
 
 class Search:
@@ -92,7 +92,7 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> PlacedTrial:
-        """Return a program of the first :data:`SAMPLED` layers, with its predicted cycles.
+        """Return a program of :data:`SAMPLED` layers, the first and the last, with its cycles.
 
         ``plan`` has the compiler settings for the program, such as its tiling. One setting is
         ``plan.ahead``: the largest distance from a load to the instructions that use its data. The
@@ -108,8 +108,8 @@ class Search:
         except FitError as refusal:
             self._note(plan, refusal)
             raise
-        longest = min(map(len, lowered.layers)) - 1
-        aheads = sorted({min(a, longest) for a in AHEAD if a <= plan.ahead}, reverse=True)
+        most = lowered.most_ahead
+        aheads = sorted({min(a, most) for a in AHEAD if a <= plan.ahead}, reverse=True)
         plans = [replace(plan, ahead=ahead) for ahead in aheads]
         refused = list[FitError]()
 
@@ -199,7 +199,7 @@ class Search:
         plan, plans = best.source.choices, list[Choices]()
         # The iterations of a loop are at equal distances, which the last layer's end is not.
         if not plan.loop_layers or len(self.model.layers) <= SAMPLED:
-            plans = [replace(plan, ends_ahead=True, ahead=AHEAD[0])]
+            plans = [replace(plan, ends_ahead=True, ahead=plan.ahead if plan.spills else AHEAD[0])]
         faster = fastest(self.try_out, plans, best)
         starts = [best] if faster is best else [best, faster]
         ended = [settle(self._improved(start)) for start in starts]
@@ -216,7 +216,7 @@ class Search:
         """Return the trial ``best`` with a program of all layers of the encoder.
 
         A trial is a program with predicted cycles. To save time, the search compares programs that
-        have only the first :data:`SAMPLED` layers. This method compiles all layers with the same
+        have only :data:`SAMPLED` layers. This method compiles all layers with the same
         settings. Raises :class:`FitError` if the complete program does not fit.
         """
         whole, addresses = best.source, best.addresses

@@ -45,7 +45,7 @@ class DirectSums:
     def bank(self, depth: int) -> AccumulatorBank | StoredBank:
         """Return a memory bank of ``depth`` rows of sums.
 
-        ``later`` is the delay of write data after the write strobe (cycles).
+        Write data follow the write strobe by :attr:`write_delay` cycles.
         """
         return AccumulatorBank(depth, self._layout, self._level, later=self.write_delay)
 
