@@ -134,7 +134,7 @@ def family_needs(verilog: str) -> str:
 
     - The device has enough multipliers and block RAMs.
     - LUTs of the device's family can replace block RAMs. Celosia counts the block RAMs of a design
-      only for such families, so it cannot tell whether a design fits any other device.
+      only for such families. For another device the number of block RAMs is unknown.
 
     If no device is named, the sentence has the words "no part has as many" instead.
     """

@@ -208,7 +208,7 @@ def arrange(
     for index, section in enumerate(sections):
         if not across:
             starts.clear()
-        # No further, so that a load follows the last use of its buffer in the previous layer.
+        # A short section does not move its loads far into the section before.
         place, longest = 0, min(ahead, len(section) - 1)
         begin = next((at for at, node in enumerate(bodies[index]) if not _is_load(node)), 0)
         for item in section:
