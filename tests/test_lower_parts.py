@@ -27,7 +27,7 @@ from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.instructions import fused
 from celosia.generators.lower.lower import SAMPLED, lower
 from celosia.generators.lower.planner import plan
-from celosia.generators.lower.residence import Cache, Memory, Register, of_text
+from celosia.generators.lower.residence import Cache, Memory, Register, WeightHome, of_text
 from celosia.generators.lower.schedule import LOOPS, TOGETHER_FIRST, first_plans, schedule
 from celosia.generators.lower.search import PlacedTrial, Search
 from celosia.generators.lower.staging import STAGES, WEIGHTS, WORDS, Stage, least_size
@@ -216,6 +216,22 @@ def test_a_faster_program_that_does_not_fit_as_a_whole_is_not_used(monkeypatch) 
 
     monkeypatch.setattr(Search, "finish", refused)
     assert not schedule(encoder(SMALL), SMALL).source.choices.ends_ahead
+
+
+def test_weights_stay_also_where_layers_cannot_end_with_the_next_norm(monkeypatch) -> None:
+    config = SMALL.replace(mem_width=16)
+    try_out, chosen = Search.try_out, schedule(encoder(config), config).source.choices
+    assert chosen.ends_ahead
+    assert chosen.home != WeightHome.STREAM
+
+    def refused(search: Search, plan: Choices) -> PlacedTrial:
+        if plan.ends_ahead and plan.home != WeightHome.STREAM:
+            raise FitError("too long")
+        return try_out(search, plan)
+
+    monkeypatch.setattr(Search, "try_out", refused)
+    kept = schedule(encoder(config), config).source.choices
+    assert (kept.ends_ahead, kept.home) == (False, chosen.home)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,11 @@ def test_schedules_give_the_same_integers(part: int) -> None:
     assert sum(outcome.result["programs"] for outcome in outcomes) > len(outcomes)
 
 
+def test_a_block_that_was_never_stored_is_not_loaded() -> None:
+    """Its first part is written in the last layer, directly before the second one."""
+    assert run_case(schedules.run, Case("schedule", 3, 848)).message == ""
+
+
 def overlap(monkeypatch) -> None:
     """Only the first lifetimes of two buffers are compared."""
     right = allocate.Use.overlaps
