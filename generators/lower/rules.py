@@ -425,27 +425,14 @@ class Rules(ABC):
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)
-        return Work(
-            source, view, m, columns[1], params, written, self.obsolete_buffer(view, anew=anew)
-        )
+        return Work(source, view, m, columns[1], params, written, self._note_write(view, anew=anew))
 
-    def obsolete_buffer(self, target: View, *, anew: bool = True) -> str:
-        """Return the name of the written buffer if an instruction makes its old content obsolete.
+    def _note_write(self, target: View, *, anew: bool = True) -> str:
+        """Note a write to a buffer; return the buffer's name if the write begins new content.
 
-        Scratchpad buffers may share bytes at different times. If an instruction has the name of a
-        buffer in its field ``defines``, other buffers may occupy the same bytes until this
-        instruction. The result of this method is for this field.
-
-        ``target`` is the address and row stride that the instruction writes. The method returns the
-        name of the buffer at this address if all of these conditions are true. Otherwise it returns
-        an empty string.
-
-        - The instruction is the first one of the current :class:`Step` that writes to the buffer. A
-          step is an operation with the rowwise operations (such as norms) after it.
-        - ``anew`` is true: the caller does not need the buffer's old content.
-        - :attr:`lasting` is false: buffers may share bytes.
-
-        Call the method once for each instruction, as each call counts as a write to the buffer.
+        The name is for the instruction's field ``defines``: other buffers may occupy the bytes of
+        this buffer until the instruction. The result is an empty string if the step has written the
+        buffer before, if ``anew`` is false, or if buffers share no bytes (:attr:`lasting`).
         """
         if self.lasting:
             return ""
