@@ -153,7 +153,8 @@ def test_the_end_of_a_body_waits_for_every_engine() -> None:
 
 def test_loads_come_before_their_use_but_not_too_early() -> None:
     def section(name: str, count: int) -> list[Item]:
-        return [Item([load("w")], [convert(f"{name}{place}", "o")]) for place in range(count)]
+        names = [f"{name}{place}" for place in range(count)]
+        return [Item([load(f"w{each}")], [convert(f"w{each}", "o")]) for each in names]
 
     sections = [section("x", 1), section("y", 3), section("y", 3)]
     for ahead in range(5):
@@ -167,6 +168,37 @@ def test_loads_come_before_their_use_but_not_too_early() -> None:
             assert (ahead == 0) == (loads == [0, 2, 4, 6, 8, 10, 12])
     split = arrange(sections, 4, across=False)
     assert [sum(d.opcode == Opcode.LOAD for d in part) for part in split] == [1, 3, 3]
+
+
+def test_a_load_never_comes_before_the_last_use_of_what_it_replaces() -> None:
+    rng, moved = np.random.default_rng(0), 0
+
+    def coin() -> bool:
+        return bool(rng.random() < 0.4)
+
+    for _ in range(200):
+        count, buffers = int(rng.integers(1, 6)), int(rng.integers(1, 5))
+
+        def item(place: int, buffers: int = buffers) -> Item:
+            stream = ("", "words")[int(rng.random() < 0.3)]
+            names = [f"{kind}{at}" for kind in ("", "words") for at in range(buffers)]
+            loaded = [name for name in names[bool(stream) * buffers :][:buffers] if coin()]
+            used = [name for name in names if coin()]
+            loads = [load(name, dram=place) for name in loaded]
+            return Item(loads, [convert(name, f"o{place}") for name in used], stream)
+
+        sections = [[item(each) for each in range(count)] for _ in range(3)]
+        plain = [draft for part in sections for each in part for draft in [*each.loads, *each.body]]
+        for early in (False, True):
+            ahead, across = int(rng.integers(9)), coin()
+            parts = arrange(sections, ahead, across=across, early=early)
+            nodes = [*flatten([node for part in parts for node in part])]
+            moved += nodes != plain
+            for name in uses(plain):
+                assert [n for n in nodes if name in n.buffers] == [
+                    n for n in plain if name in n.buffers
+                ]
+    assert moved > 200
 
 
 def test_buffers_that_live_together_lie_apart() -> None:

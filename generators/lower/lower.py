@@ -5,8 +5,7 @@ Each operation is divided into parts whose operands and sums fit the memories.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import chain
+from functools import partial
 
 import numpy as np
 
@@ -69,22 +68,6 @@ class Lowered:
     """Bytes of the image for tensors between products, which no run needs before it."""
     left_out: int
     """Tiles of zeros that are left out of all weights."""
-
-    @cached_property
-    def most_ahead(self) -> int:
-        """Largest number of items by which a load may precede the item that needs it.
-
-        A load replaces a buffer's content. So it must follow the last item that uses the buffer's
-        previous content, for example the weights of the previous layer.
-        """
-        last, most = dict[str, int](), MOST_AHEAD
-        for index, item in enumerate([*self.before, *chain(*self.layers), *self.after]):
-            for loading in item.loads:
-                if loading.defines in last:
-                    most = min(most, index - last[loading.defines] - 1)
-            for draft in flatten([*item.loads, *item.body]):
-                last |= dict.fromkeys(draft.buffers, index)
-        return max(most, 0)
 
 
 def lower(

@@ -23,7 +23,7 @@ from celosia.generators.lower.lower import SAMPLED, Lowered, lower
 from celosia.generators.lower.residence import WeightHome
 from celosia.generators.program.allocate import check_apart
 
-AHEAD = (MOST_AHEAD, 4, 2, 1, 0)
+AHEAD = (*range(MOST_AHEAD, -1, -1),)
 """Numbers of items by which a load may precede its use."""
 
 TOGETHER = (1, 2, 4, 8, 16)
@@ -108,9 +108,7 @@ class Search:
         except FitError as refusal:
             self._note(plan, refusal)
             raise
-        most = lowered.most_ahead
-        aheads = sorted({min(a, most) for a in AHEAD if a <= plan.ahead}, reverse=True)
-        plans = [replace(plan, ahead=ahead) for ahead in aheads]
+        plans = [replace(plan, ahead=ahead) for ahead in AHEAD if ahead <= plan.ahead]
         refused = list[FitError]()
 
         def skips_smaller(plan: Choices, refusal: FitError) -> bool:

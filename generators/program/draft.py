@@ -191,8 +191,11 @@ def arrange(
     same :attr:`Item.stream` form a stream. ``ahead`` is the largest distance, in items of a stream,
     between the loads of an item and the item's instructions.
 
-    For example, a section consists of items 0 to 4 of one stream, and ``ahead`` is 2. The loads of
-    items 0 to 4 are placed:
+    A load replaces the content of a scratchpad buffer. So it follows the last item before its own
+    that uses the buffer, even if the distance is then shorter.
+
+    For example, a section consists of items 0 to 4 of one stream, and ``ahead`` is 2. If each item
+    has a separate buffer, the loads of items 0 to 4 are placed:
 
     - If ``early`` is false: before the instructions of items 0, 0, 1, 1 and 2. The first items do
       not use the whole distance, because item 0 would wait for too many loads.
@@ -205,23 +208,28 @@ def arrange(
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)
     starts: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    ends = dict[str, tuple[int, int]]()
+    """The place after the last item that uses a buffer."""
     for index, section in enumerate(sections):
         if not across:
             starts.clear()
-        # A short section does not move its loads far into the section before.
-        place, longest = 0, min(ahead, len(section) - 1)
+        place = 0
         begin = next((at for at, node in enumerate(bodies[index]) if not _is_load(node)), 0)
         for item in section:
             known = starts[item.stream]
             known.append((index, place))
             number = len(known) - 1
             # The first items do not wait for too many loads.
-            target = known[max(number - longest, number // 2)]
+            target = known[max(number - ahead, number // 2)]
             if early:
                 # The start of the section is after the loads with which its instructions begin.
                 target = known[number - ahead] if number > ahead else (index, begin)
+            free = [ends[name] for load in item.loads for name in load.buffers if name in ends]
+            target = max([target, *free])
             placed[target].append((number > ahead, not item.stream, item.loads))
             place += len(item.body)
+            for draft in flatten([*item.loads, *item.body]):
+                ends |= dict.fromkeys(draft.buffers, (index, place))
     arranged = []
     for index, body in enumerate(bodies):
         nodes = list[Node]()
