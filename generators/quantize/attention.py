@@ -31,21 +31,11 @@ def quantize_attention(
     *,
     deferred: bool,
 ) -> Attention:
-    """Return the quantized operation of an attention layer.
+    """Return the quantized operation of the attention layer ``node``.
 
-    ``node`` is the layer in the graph of the float model, and ``steps`` has the quantization
-    scales. The other arguments set the number formats:
-
-    - ``kv_bits``: keys and values are INT8 integers; their upper ``kv_bits`` bits are stored.
-    - ``block``: if it is not 0, values are not stored as integers. Each group of ``block`` columns
-      of values shares an exponent, and each value has a mantissa of ``kv_bits`` bits.
-    - ``deferred``: if true, the softmax's division by the sum is applied to the attention's result.
-      If false, it is applied to the probabilities.
-
-    If the model's field ``shaped`` is true, the probabilities ``p`` [n, n] of n tokens are replaced
-    by ``beta * p + alpha * I - gamma / n``. ``I`` is the identity matrix; ``alpha``, ``beta`` and
-    ``gamma`` are constants of each head. Raises :class:`InputError` if ``alpha / beta`` or
-    ``gamma / (n * beta)`` of a head exceeds the range of an instruction's operand.
+    ``kv_bits`` bits of keys and values are stored. If ``block`` is not 0, each ``block`` value
+    columns share an exponent. ``deferred`` divides the result by the softmax's sum, instead of the
+    probabilities.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

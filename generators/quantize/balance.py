@@ -17,15 +17,11 @@ TAIL = 0.25
 
 
 def column_gains(largest: Floats, strength: float) -> Floats:
-    """Return the scale of each column relative to the tensor's scale, [n].
+    """Return the scale of each column of a tensor relative to the tensor's scale, [n].
 
-    ``largest`` is each column's largest magnitude, [n]. Scales are proportional to ``largest **
-    strength``. With strength 0, all scales are equal. With strength 1, every column fills the
-    integers' range. The scales are the smallest ones with which no column exceeds the integers'
-    range.
-
-    A linear layer that reads the tensor multiplies the rows of its weights by the result. The
-    method is that of Xiao et al. 2023, "SmoothQuant", which uses a strength of 0.5.
+    ``largest`` [n] has the columns' largest magnitudes. Scales are proportional to ``largest **
+    strength``, from 0 (equal scales) to 1 (each column fills the integers' range), as in
+    SmoothQuant (Xiao et al. 2023).
     """
     known = largest > 0
     if not known.any():

@@ -68,12 +68,8 @@ class Calibration:
     def values(self, name: str) -> Floats:
         """Return the numbers from which the scale of the tensor ``name`` is chosen.
 
-        The form of the result depends on the calibration's :attr:`policy`:
-
-        - If ``policy.searched`` is true, the scale with the least rounding error is chosen. The
-          result has the stored rows of the tensor, [count, columns].
-        - If ``policy.searched`` is false, the scale is computed from the tensor's range. The result
-          has the lower and the upper end of the range, [2].
+        If ``policy.searched`` is true, these are the stored rows, [count, columns]. Otherwise they
+        are the lower and the upper end of the tensor's range, [2].
         """
         if self.policy.searched:
             return self.rows[name]
@@ -91,20 +87,11 @@ class Calibration:
 
 
 class Calibrator:
-    """Runs a float model on inputs; records the range of each tensor, and rows of some tensors.
+    """Evaluates a float model on inputs; records the range of each tensor, and rows of some.
 
-    A range has a lower and an upper end; a row has a tensor's values for one token. The arguments
-    are:
-
-    - ``count`` and ``length``: the number of inputs, and the largest number of rows of an input.
-    - ``wanted``: names of the tensors whose rows are stored in the attribute ``rows``. If it is
-      None, the rows of all tensors with a row for each token are stored.
-    - ``share``: the fraction of a tensor's values that are above its range, and also the fraction
-      below its range. If it is 0, the range includes all values.
-    - ``total`` and ``squares``: needed only if ``share`` is not 0. ``total`` is the number of rows
-      of all inputs together. ``squares`` is the sum of ``n**2`` over all inputs, where n is an
-      input's number of rows; an attention head has ``n**2`` scores. Larger numbers are allowed, but
-      need more memory.
+    The most rows n of an input are ``length``. A range leaves out the fraction ``share`` of the
+    values at each end. If it is not 0, ``total`` is the sum of n over the inputs, and ``squares``
+    that of ``n**2``.
     """
 
     def __init__(
@@ -129,15 +116,11 @@ class Calibrator:
     def run(
         self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
     ) -> dict[str, Floats]:
-        """Evaluate the float model on a batch of inputs; return a dictionary of tensors by name.
+        """Evaluate a batch of inputs; update the ranges, and return the tensors by name.
 
-        The arguments and the result are those of :func:`forward`. The ranges of the tensors are
-        updated with the new values. This method stores no rows; to store them, the caller passes
-        the result to the method :meth:`Rows.add` of the attribute ``rows``.
-
-        If ``source`` is true, the encoder of an encoder-decoder evaluates ``inputs``; if false, its
-        decoder does. Any other model is evaluated as a whole. Raises :class:`InputError` if a
-        tensor exceeds the range of 32-bit floats.
+        Arguments and result are those of :func:`forward`. No rows are stored; pass the result to
+        ``rows.add`` to store them. Raises :class:`InputError` if a tensor exceeds the range of
+        32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -182,26 +165,11 @@ def calibrate(
     wanted: Collection[str] | None = (),
     policy: Policy = RANGES,
 ) -> Calibration:
-    """Run a float model on sample inputs; return each tensor's range, and rows of some tensors.
+    """Evaluate a float model on ``inputs``; return each tensor's range, and rows of some tensors.
 
-    A range has a lower and an upper end; a row has a tensor's values for one token. The attention
-    probabilities also have a range for each head. The arguments are:
-
-    - ``inputs``: the sample inputs; each is an array [n, features], or token numbers [n].
-    - ``percentile``: the upper end of a range is this percentile of the tensor's values over all
-      inputs, and the lower end is the percentile ``100 - percentile`` (both as in
-      :func:`numpy.percentile`). The range is then extended to include 0.
-    - ``wanted``: the names of the tensors whose rows are stored. If the rows need more than
-      :data:`celosia.generators.quantize.rows.KEPT_BYTES` bytes, only some rows are stored. None
-      stands for all tensors with a row for each token; all inputs must then have the same shape. In
-      this case, the result's field ``tokens`` has the part of ``inputs`` for which rows are stored.
-    - ``progress``: a function that is called with the number of evaluated inputs and the number of
-      all inputs.
-    - ``policy``: the rules for the choice of scales, which become a field of the result.
-
-    Raises :class:`InputError` if there is no input, or if an input is not finite or has a shape
-    that the model does not accept. The same error is raised if ``percentile`` is at most 50, or
-    above 100.
+    A range has the percentiles ``100 - percentile`` to ``percentile``, and 0. ``wanted`` names
+    tensors whose rows are stored (None: all with a row per token). Raises :class:`InputError` if an
+    argument is invalid.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")

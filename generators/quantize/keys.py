@@ -47,28 +47,16 @@ class KeySteps:
     middle: Floats
     """Offset that is subtracted from keys before rounding, [kv_heads, key_dim]."""
     product: Floats
-    """For each query head's products, [heads]."""
+    """Scale of a query column times that of its key column, equal in a head's columns, [heads]."""
     raised: Floats
     """Offset that is added to the scores of each query head before their scale, [heads]."""
 
 
 class HeadSteps:
-    """Chooses the quantization scales of the columns of queries, keys and values (Q, K and V).
+    """Chooses the quantization scales of each column of an attention's queries, keys and values.
 
-    The scales follow from the sample numbers in ``calibration``. ``balance`` is the option of this
-    name, from 0 (all columns of a tensor have the same scale) to 1 (each column fills the integer
-    range). The columns of V have the same scale if ``balance`` is 0 and ``options.deferred`` is
-    false. Otherwise each column of V has a separate scale. These options are used:
-
-    - ``options.whole`` is the number of columns of each head of K that are stored in 8 bits, even
-      if the other columns have fewer bits.
-    - ``options.block`` is the number of columns of V that share an exponent; 0 if V has no
-      exponents.
-    - ``options.deferred`` is true if the softmax's division by the sum is applied to the
-      attention's result, false if it is applied to the probabilities.
-
-    Raises :class:`InputError` if ``options.whole`` is more than the number of columns in a head of
-    K, or if the number of columns of V is not a multiple of ``options.block``.
+    If ``balance`` is 0, all value columns share a scale, unless ``options.deferred`` is true.
+    Raises :class:`InputError` if ``options.whole`` or ``options.block`` does not fit the model.
     """
 
     def __init__(
@@ -98,9 +86,8 @@ class HeadSteps:
     def projected(self, tensor: Tensor, *, wide: bool) -> Tensor:
         """Return a copy of ``tensor`` (attention's queries or keys) with a scale for each column.
 
-        If the tensor's name ends in ``_sums``, a rotary embedding follows, and the copy is INT16.
-        Otherwise the tensor is an operand of the matrix product of queries and keys. In this case
-        the copy is INT16 if ``wide`` is true; otherwise it has the width of ``tensor``.
+        If the name ends in ``_sums``, a rotary embedding follows, and the copy is INT16. Otherwise
+        it is INT16 if ``wide`` is true, or else keeps its width.
         """
         prefix, _, kind = tensor.name.rpartition(".")
         name, steps = kind.removesuffix("_sums"), self.keys(prefix)
@@ -194,32 +181,11 @@ def quantize_keys(
     causal: bool = True,
     rotary: bool,
 ) -> KeySteps:
-    """Return the quantization scales and the offsets of an attention layer's queries and keys.
+    """Return the quantization scales and offsets of an attention layer's queries and keys.
 
-    The result (:class:`KeySteps`) has these arrays:
-
-    - ``query`` [heads, head_dim] and ``key`` [kv_heads, head_dim]: a scale for each column of each
-      head.
-    - ``product`` [heads]: the scale of a query column times the scale of the same key column. All
-      columns of a head have the same product.
-    - ``middle`` [kv_heads, head_dim]: an offset that is subtracted from the keys before rounding.
-      It is 0 if ``rotary`` is true.
-    - ``raised`` [heads]: an offset that is added to the scores, so that they fit INT16.
-
-    An offset changes all scores of a query by the same amount, so the softmax does not change. The
-    arguments are:
-
-    - ``keys``: the float keys in calibration. For each text, an array [n, kv_heads, head_dim] has
-      the keys of n tokens.
-    - ``queries``: the float queries in calibration. For each text, there is an array [n, heads,
-      head_dim].
-    - ``columns`` [head_dim]: the order of columns in the result. Column j of the result is column
-      ``columns[j]`` of ``keys`` and ``queries``.
-    - ``whole``: the number of key columns, from column 0 of the result on, that are stored in 8
-      bits. The option ``kv_bits`` sets the number of bits of the other columns.
-    - ``causal``: true if a query attends only to the keys of its token and of earlier tokens. If it
-      is false, a query attends to all keys of its text.
-    - ``rotary``: true if ``keys`` and ``queries`` include a rotary embedding of their positions.
+    ``keys`` and ``queries`` are samples: for each text of n tokens an array [n, heads, head_dim].
+    Column j of the result is their column ``columns[j]``. The first ``whole`` key columns keep 8
+    bits, the others ``options.kv_bits``.
     """
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED

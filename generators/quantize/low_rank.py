@@ -1,11 +1,7 @@
 """Low-rank corrections: two thin matrices that compensate the error of coarse weights.
 
-Weights are approximated by ``coarse + first @ second``. The matrix ``coarse`` has few bits for each
-weight; ``first`` and ``second`` are the thin matrices. Two steps alternate:
-
-1. The weights minus ``first @ second`` are rounded, which gives ``coarse``.
-2. ``first`` and ``second`` are fitted to the weights minus ``coarse``. The fit minimizes the error
-   of the layer's outputs over sample inputs (Zhang et al. 2024, "LQER").
+Weights are approximated by ``coarse + first @ second``. Both terms are fitted in turn for the least
+error of the layer's outputs over samples (Zhang et al. 2024, "LQER").
 """
 
 from dataclasses import dataclass
@@ -47,20 +43,11 @@ class Corrected:
 def correct(
     weights: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
 ) -> Corrected:
-    """Quantize a layer's weights [n, k] to few bits, with a low-rank correction of the error.
+    """Quantize a layer's weights [n, k] to few bits, with a correction of rank ``rank``.
 
-    The result (:class:`Corrected`) has a stored number (code) for each weight, a scale for each
-    output, and two thin matrices. The product of the thin matrices has rank ``rank``, and is added
-    to the quantized weights. The result minimizes the squared error of the layer's outputs for
-    sample inputs.
-
-    - ``form``: the number format of the codes.
-    - ``group``: if it is not 0, each ``group`` successive weights of an output also share a scale.
-    - ``inputs``: samples [count, k] of the layer's input, divided by the input's scales.
-    - ``layer``: the name of the layer in error messages.
-
-    An output whose weights are all 0 has no correction. Raises :class:`InputError` if ``rank`` is
-    not less than both n and k.
+    If ``group`` is not 0, each ``group`` successive weights share a scale. ``inputs`` [count, k]
+    are samples in units of their scales. Raises :class:`InputError` if ``rank`` is not below n and
+    k.
     """
     n, k = weights.shape
     if rank >= min(k, n):

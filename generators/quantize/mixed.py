@@ -1,21 +1,7 @@
-"""Chooses the weight format of each matrix, for the smallest model within a bound of the loss.
+"""Search for the weight format of each matrix: the smallest model within a bound of the loss.
 
-The loss of the model may exceed the loss of the INT8 model by at most the bound. A mixture is a
-model whose matrices have different formats; in a uniform model all matrices have the same format.
-The quantization scales of tensors do not depend on weight formats. So the matrices of a mixture can
-be taken from uniform models.
-
-The choice has three steps:
-
-- Estimate the loss that each matrix adds in each format. For this purpose, the loss (or a smoother
-  error that increases with it) is measured with one matrix in a format of few bits, and all other
-  matrices in INT8. The increase over the INT8 model is the loss that the matrix adds in this
-  format. For other formats, the added loss is assumed to be proportional to the squared error of
-  the matrix's outputs.
-- Find the mixtures with the best estimates. The estimated loss of a mixture is the INT8 loss plus
-  the added losses of its matrices.
-- Measure the losses of the uniform models and of these mixtures, and choose the smallest of these
-  models whose loss is within the bound.
+The loss that each matrix adds in a format is estimated from measurements of one matrix at a time.
+The losses of the best combinations are then measured.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -87,20 +73,11 @@ def choose_formats(
     bound: float,
     progress: Progress,
 ) -> Mixture:
-    """Search for the weight formats of a model's matrices; return the choice with fewest bytes.
+    """Return the choice of weight formats with the fewest bytes, among those that were measured.
 
-    The result (:class:`Mixture`) has the format of each matrix. With these formats, the model's
-    loss exceeds the loss of the INT8 model by at most ``bound``. Among the measured choices with
-    such a loss, the result has the fewest bytes of weights. The other arguments are functions:
-
-    - ``make`` takes the name of a format, and returns the model with all weights in this format.
-    - ``measure`` takes a model, and returns two numbers: its loss, and an error that increases
-      smoothly with the loss. A loss such as the share of wrong labels may not change if only one
-      matrix has fewer bits. So the search uses the error to compare matrices.
-    - ``look`` takes the INT8 model, and returns the input tensors of all its linear layers on some
-      samples: a dictionary from tensor name to array [rows, columns]. They are multiplied by each
-      matrix in each format, to compute how much the format changes the matrix's outputs.
-    - ``progress`` is called with the number of measured models and the number of models to measure.
+    Its loss exceeds that of the INT8 model by at most ``bound``. ``make(format)`` returns the model
+    in one format. ``progress`` is called with the number of measured models and the number of
+    models to measure.
     """
     models = {name: make(name) for name in (INT8, *CANDIDATES)}
     names = _names(models[INT8])

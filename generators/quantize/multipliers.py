@@ -47,17 +47,10 @@ def held_parameters(graph: Graph[D], config: Config) -> Graph[D]:
 
 
 def check_full_parameters(name: str, config: Config) -> None:
-    """Raise :class:`InputError` if a machine cannot run a model because of its parameter widths.
+    """Raise :class:`InputError` if a machine's requantization parameters are too narrow.
 
-    The model must not be a decoder whose weights all stay on the chip: such decoders have no
-    restriction, so the caller does not call this function for them. A machine can run any other
-    model only if its configuration ``config`` has these values:
-
-    - ``multiplier_width``: 32 (bits).
-    - ``bias_width``: 32 (bits).
-    - ``pre_depth``: 0. Then SOFTMAX and NORM can use all requantization parameters.
-
-    ``name`` is the name of the model in the error message.
+    The configuration must have ``multiplier_width`` 32, ``bias_width`` 32 and ``pre_depth`` 0.
+    Decoders whose weights all stay on the chip need no such check. ``name`` is the model's name.
     """
     for field, whole in (("multiplier_width", _WHOLE), ("bias_width", _WHOLE), ("pre_depth", 0)):
         if config.read(field) != whole:

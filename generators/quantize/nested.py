@@ -19,21 +19,11 @@ _WHOLE = 1e-4
 
 
 def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
-    """Round float weights [n, k] to nested INT8; return INT8 weights [k, n] and output scales [n].
+    """Round float weights [n, k] to INT8 whose upper bits alone also approximate them.
 
-    A program may read only the upper bits of nested weights. So that these bits alone approximate
-    the float weights, rounding has two steps:
-
-    1. The upper four bits of all weights are chosen. The lower four bits are set to 8, the middle
-       of the numbers 0 to 15.
-    2. The lower four bits of all weights are chosen. The upper four bits do not change.
-
-    In each step, the k weights of an output are rounded one after another. The rounding error of
-    each weight is compensated in the weights that are rounded later. ``inputs`` are samples [count,
-    k] of the layer's input, in units of the input's scales.
-
-    If all float weights are integers times the scale of their output (:func:`is_nested`), the
-    result has these integers.
+    Returns the INT8 weights [k, n] and the output scales [n]. ``inputs`` [count, k] are samples of
+    the layer's input in units of its scales. Weights that are integers in their output's scale do
+    not change.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):
@@ -56,9 +46,7 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
 def is_nested(weights: Floats) -> bool:
     """Return whether rounding of the float weights [n, k] to INT8 would not change any weight.
 
-    Each of the n outputs has a scale: the largest magnitude of the output's weights, divided by
-    127. The result is true if each weight is an integer times the scale of its output. Such weights
-    come from a model that is quantized already.
+    The scale of each output is the largest magnitude of its weights, divided by 127.
     """
     exact, _ = _in_steps(weights)
     return bool(np.abs(exact - np.rint(exact)).max() < _WHOLE)
@@ -72,11 +60,10 @@ def _in_steps(weights: Floats) -> tuple[Floats, Floats]:
 
 
 def planes(weight: Ints) -> tuple[Stored, ...]:
-    """Return a tuple of the bit planes of INT8 weights, from the highest bits to the lowest.
+    """Return the bit planes of INT8 weights: the two highest bits, the next two, the lowest four.
 
-    A bit plane has some bits of each weight: the two highest bits, the next two, or the four
-    lowest. Each plane is a matrix of codes, with a format that defines the value of each code. A
-    weight is the sum of the values of its three codes.
+    Each plane is a matrix of codes with a format that defines their values. A weight is the sum of
+    the values of its three codes.
     """
     stored_planes, left = [], weight
     for bits, name in PLANES.items():

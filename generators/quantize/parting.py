@@ -37,11 +37,10 @@ _PARTS = ("source", "up", "query", "key", "value")
 
 @dataclass(frozen=True)
 class Parting:
-    """Errors of a quantized model, measured against its float model on the same inputs.
+    """Errors of a quantized model against its float model on the same inputs.
 
-    The relative error of a tensor is the root mean square of its errors, divided by the root mean
-    square of its float values. The model's output is also compared by cosine similarity and, for
-    classifiers and language models, by the choice of the largest column in each row.
+    The relative error of a tensor is the root mean square of its errors, divided by that of its
+    float values.
     """
 
     inputs: int
@@ -73,15 +72,11 @@ class Parting:
 
     @property
     def warning(self) -> str:
-        """A warning for the user if the quantized model differs much from the float model.
+        """A warning for the user; empty if the quantized model is close to its float model.
 
-        The text is empty if all of these conditions are met:
-
-        - the mean cosine similarity of the two models' output rows is at least
-          :data:`LEAST_COSINE`;
-        - the relative error of the output is at most :data:`MOST_ERROR`;
-        - for a classifier or decoder, both models have the largest output in the same column, in at
-          least the share :data:`LEAST_AGREEMENT` of rows.
+        It is close if the mean cosine similarity is at least :data:`LEAST_COSINE`, the output's
+        relative error at most :data:`MOST_ERROR`, and the agreement, if any, at least
+        :data:`LEAST_AGREEMENT`.
         """
         chosen = self.agreement
         far = self.output_error > MOST_ERROR
@@ -103,26 +98,10 @@ class Parting:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return a quantized model's errors against its float model: a dictionary for a report.
+        """Return the errors of the quantized model as a dictionary for a report.
 
-        The two models were compared on the same inputs. A relative error of a tensor is the root
-        mean square of its errors, divided by the root mean square of its float values. The
-        dictionary has these keys:
-
-        - ``inputs``: number of inputs.
-        - ``cosine``: mean cosine similarity of the two models' output rows.
-        - ``square_error``: mean square error of the output.
-        - ``agreement``: the share of output rows in which both models have the largest value in the
-          same column. It is None if the model is neither a classifier nor a language model.
-        - ``tensor``: name of the tensor at which the relative error grows most. The growth is the
-          relative error of an operation's output, minus the largest relative error of the
-          operation's inputs.
-        - ``error``: relative error of this tensor.
-        - ``score_error``: mean error of the attention scores, or None. A score is an integer s, of
-          which softmax computes ``2**(s / 256)``. The error has the unit of s.
-        - ``largest_score_error``: the largest error of the attention scores, in the same unit, or
-          None.
-        - ``warning``: the text of :attr:`warning`, or None if this text is empty.
+        Its keys are ``warning`` and the names of the fields ``inputs`` to ``largest_score_error``.
+        The value of ``warning`` is None if there is no warning.
         """
         return {
             "inputs": self.inputs,
@@ -144,22 +123,11 @@ def parting(
     sources: Sequence[Sequence[int]] = (),
     progress: Progress | None = None,
 ) -> Parting:
-    """Compare a quantized model with its float model on ``inputs``; return the errors found.
+    """Return the errors of a quantized model against its float model on ``inputs``.
 
-    The result (:class:`Parting`) has several errors of the output, and the relative error of each
-    tensor. A relative error is the root mean square of the tensor's errors, divided by the root
-    mean square of the tensor's float values. The arguments are:
-
-    - ``model``: the quantized model.
-    - ``weights``: the weights of the float model.
-    - ``inputs``: at least one input. For a decoder, an input is token numbers [n]. For an encoder,
-      an input has the form that the encoder's description requires.
-    - ``sources``: for an encoder-decoder, the encoder's token numbers for each input.
-    - ``progress``: a function that is called with the number of evaluated inputs and the number of
-      all inputs.
-
-    The comparison ends early, without the remaining inputs, as soon as it has :data:`FEWEST`
-    inputs, :data:`ENOUGH_ROWS` output rows, and :data:`ENOUGH_PRODUCTS` products in linear layers.
+    ``inputs`` has one or more inputs of an encoder, or token arrays of a decoder. ``sources`` has
+    the encoder's tokens for each, if the model is an encoder-decoder. For large models, only the
+    first inputs are compared.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

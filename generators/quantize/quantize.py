@@ -1,8 +1,6 @@
 """Quantization of a float model: converts each operation of its graph to an integer operation.
 
-Quantization scales are chosen from values of the tensors in calibration, which evaluates the float
-model. For an encoder, a tensor's scale is computed from its range over sample inputs. For a
-decoder, most scales minimize the rounding error of the tensor's values in sample texts.
+Scales are chosen from the values of tensors in calibration.
 """
 
 from dataclasses import replace
@@ -54,12 +52,9 @@ def quantize_calibrated(
 ) -> Graph[D]:
     """Return a quantized model, with scales from the tensors' values in ``calibration``.
 
-    An encoder's operands have the formats of the configuration ``config``. For a decoder or an
-    encoder-decoder, ``config`` is None: its operands are INT8 on every configuration. ``progress``
-    is called with the number of converted graph nodes and the number of all graph nodes.
-
-    Raises :class:`InputError` if the model does not support one of ``options``, or if a value of
-    the model cannot be represented in integers.
+    ``config`` sets the operand formats of an encoder; it is None for a model of texts, which has
+    INT8 operands. Raises :class:`InputError` if the model refuses an option, or a value does not
+    fit integers.
     """
     options = options or Quantization()
     check_options(model, options)
@@ -82,9 +77,8 @@ def quantize_decoder(
 ) -> Decoder:
     """Return a quantized decoder, calibrated on texts that the model samples.
 
-    Each text begins with the token ``begin``, or with a random token if ``begin`` is None. An
-    encoder-decoder samples answers to random sources (inputs of its encoder). Raises
-    :class:`InputError` if a number of the model cannot be represented in integers.
+    Each text begins with the token ``begin``, or a random one if it is None. An encoder-decoder
+    answers random sources instead. Raises :class:`InputError` if a value does not fit integers.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)

@@ -14,13 +14,11 @@ KEPT_BYTES = 1 << 30
 
 
 class Rows:
-    """Stores the rows of tensors during a calibration, within a limit of memory.
+    """Stores rows of tensors during a calibration, at most :data:`KEPT_BYTES` bytes.
 
-    A float model is evaluated on ``count`` inputs of at most ``length`` rows. If the rows for all
-    inputs need more than :data:`KEPT_BYTES` bytes, only the rows for some inputs are stored. These
-    inputs are distributed evenly over all inputs. If the rows for a single input need more, only
-    the first rows for one input are stored. ``wanted`` are the names of the tensors; None stands
-    for all tensors with a row for each token.
+    ``count`` is the number of inputs, ``length`` the most rows of one. Beyond the limit, rows of
+    evenly distributed inputs are stored. ``wanted`` names the tensors; None means all with a row
+    per token.
     """
 
     def __init__(self, count: int, length: int, wanted: Collection[str] | None = None):
@@ -31,22 +29,11 @@ class Rows:
         """Parts of the rows by tensor and by the first of several inputs."""
 
     def add(self, tensors: Mapping[str, Floats], first: int = 0, place: int = 0) -> None:
-        """Store rows of several tensors for a batch of successive inputs, within a memory limit.
+        """Store tensor rows of a batch of successive inputs, as far as the memory limit permits.
 
-        A row has a tensor's values for one token. If the rows of all inputs exceed the limit, this
-        method stores rows of some inputs only. These inputs have equal intervals, for example
-        inputs 0, 2 and 4. If one input exceeds the limit alone, this method stores only the first
-        rows of input 0.
-
-        - ``tensors``: a dictionary from tensor name to array [inputs, rows, columns].
-        - ``first``: the number of the batch's first input, counted from 0 over all inputs of the
-          calibration.
-        - ``place``: the number of the first row in the arrays, counted from 0 in each input. For
-          example, a first call passes rows 0 to 9 of an input with ``place`` 0. The next call
-          passes rows 10 to 19 with ``place`` 10.
-
-        The first call must pass all tensors whose rows are to be stored, because it determines how
-        many rows are within the limit.
+        ``tensors`` maps names to arrays [inputs, rows, columns]. ``first`` is the number of the
+        first input, ``place`` that of the first row in each input. The first call must pass all
+        tensors to be stored.
         """
         kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
         if not self._places and kept:
@@ -67,22 +54,18 @@ class Rows:
         return not name.endswith((*BY_PAIRS, "output"))
 
     def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the part of ``tokens`` for which :meth:`add` has stored tensor rows.
+        """Return the part of ``tokens`` [count, length] for which rows are stored.
 
-        ``tokens`` [count, length] has a token number or a vector for each token of all inputs. If
-        the rows of all inputs exceed the memory limit, :meth:`add` stores rows of some inputs only,
-        or only the first rows of input 0. For example, if rows 0 to 99 of inputs 0 and 2 are
-        stored, the result is ``tokens[[0, 2], :100]``.
+        For example, if rows 0 to 99 of inputs 0 and 2 are stored, the result is ``tokens[[0, 2],
+        :100]``.
         """
         return tokens[self._inputs, : self._places]
 
     def lengths(self, counts: Sequence[int]) -> tuple[int, ...]:
-        """Return a tuple with the number of stored rows of each input that has stored rows.
+        """Return the number of stored rows of each input that has stored rows.
 
-        ``counts`` has the total number of rows of each input. If the rows of all inputs exceed the
-        memory limit, :meth:`add` stores rows of some inputs only, or only the first rows of input
-        0. For example, ``counts`` is (100, 80, 60), and the rows of inputs 0 and 2 are stored. The
-        result is (100, 60).
+        ``counts`` has the number of rows of all inputs. For example, if ``counts`` is (100, 80, 60)
+        and all rows of inputs 0 and 2 are stored, the result is (100, 60).
         """
         return tuple(min(counts[index], self._places) for index in self._inputs)
 

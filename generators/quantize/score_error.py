@@ -30,21 +30,11 @@ from celosia.sim.rotary import ROTARY_FRACTION
 def score_errors(
     model: IntegerGraph, tensors: Mapping[str, Ints], inputs: NDArray[Any]
 ) -> Iterator[Floats]:
-    """Yield the absolute errors of the scores of each attention of a model, [heads, pairs].
+    """Yield the absolute errors of each self-attention's scores, [heads, pairs of tokens].
 
-    A pair is a token and one of the tokens to which it attends. These attentions are skipped:
-
-    - cross-attentions;
-    - attentions with keys of fewer than 8 bits;
-    - attentions in which the softmax's division by the sum is deferred to the attention's result.
-
-    ``inputs`` is a whole text or an encoder's input, and ``tensors`` is the result of
-    :func:`evaluate` for ``inputs``. The scores in ``tensors`` are compared with exact scores. Exact
-    scores are computed without rounding from the residual stream in ``tensors`` and the integer
-    weights and parameters. For a language model, whose low scores may saturate, exact scores are
-    clamped to the range of INT16. So saturation is not an error.
-
-    The unit of errors is that of scores: the exponential of a score ``s`` is ``2**(s / 256)``.
+    ``tensors`` is the result of :func:`evaluate` for ``inputs``. A score s stands for ``2**(s /
+    256)``. Attentions with keys below 8 bits or a deferred division are skipped. Saturation is no
+    error.
     """
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
     added = 0 if model.reads_tokens else model.description.sequence - model.input.rows

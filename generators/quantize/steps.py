@@ -39,12 +39,11 @@ def wide_scale(sizes: Sequence[float]) -> float:
 
 
 def best_step(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> float:
-    """Return the scale at which integers from -``most`` to ``most`` represent ``values`` best.
+    """Return the scale at which integers from -``most`` to ``most`` have the least squared error.
 
-    The integers represent a value best if the sum of squared errors is least. The function tries
-    the scale ``clip * largest / most`` for each fraction ``clip`` in ``clips``. Here ``largest`` is
-    the largest magnitude of ``values``. With a fraction below 1, the largest values are clipped,
-    and the other values have smaller errors. If all values are 0, ``largest`` is replaced by 1.
+    The function tries the scale ``clip * largest / most`` for each ``clip`` in ``clips``.
+    ``largest`` is the largest magnitude of ``values``; a ``clip`` below 1 saturates the largest
+    values.
     """
     return float(best_steps(values.reshape(-1, 1), most, clips)[0])
 
@@ -63,11 +62,10 @@ def best_steps(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> Flo
 def least_error(
     values: Floats, tried: Sequence[Floats], rounded: Callable[[Floats], NDArray[Any]]
 ) -> Floats:
-    """Return the best of several scales for each column of ``values`` [m, n], as an array [n].
+    """Return the scale [n] of each column of ``values`` [m, n] with the least squared error.
 
-    The best scale of a column is the scale with the least sum of squared rounding errors. ``tried``
-    has the candidates, each an array [n]. ``rounded`` is a function that rounds values, divided by
-    their scales, to levels of a format. A single candidate is returned without a search.
+    ``tried`` has the candidates, each [n]. ``rounded`` rounds values that are divided by their
+    scales. A single candidate is returned without a search.
     """
     steps, least = tried[0], np.full(values.shape[1], np.inf)
     for step in tried if len(tried) > 1 else ():
@@ -79,12 +77,10 @@ def least_error(
 
 
 def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the middle and the scale of each column of values [m, n], as two arrays [n].
+    """Return the middle and the scale of each column of values [m, n] with the least squared error.
 
-    Values become ``round((value - middle) / scale)``, clamped to signed ``bits`` bits. So the
-    middle is the real value of the integer 0. Each column has its own middle. Each group of
-    ``together`` adjacent columns has one scale, repeated in the result. The function tries several
-    middles and scales, and returns those with the least squared error.
+    The two arrays are [n]. A value becomes ``round((value - middle) / scale)``, clamped to signed
+    ``bits`` bits. Each ``together`` adjacent columns share a scale.
     """
     least = np.full(values.shape[1], np.inf)
     middle, steps = np.zeros_like(least), np.ones_like(least)
@@ -96,15 +92,11 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the offset and the scale of each column of values [m, n] whose upper bits are stored.
+    """Return offsets and scales [n] of columns of values [m, n] that are stored in 8 or 4 bits.
 
-    The result is a pair of arrays [n]. A value becomes the INT8 integer ``round((value - offset) /
-    scale)``. Only the upper ``bits`` bits of this integer are stored; ``bits`` is 8 or 4. If
-    ``bits`` is 4, the stored number u represents the value ``offset + scale * (16 * u + 8)``.
-
-    Each column has its own offset. Each group of ``together`` adjacent columns has the same scale.
-    The function tries several offsets and scales, and returns those with the least squared error.
-    If ``bits`` is 8, the result is that of :func:`best_range`.
+    A value becomes the INT8 integer ``round((value - offset) / scale)``. With 4 bits, the stored
+    number u stands for ``offset + scale * (16 * u + 8)``. Each ``together`` adjacent columns share
+    a scale.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -114,15 +106,10 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 
 
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
-    """Return the means and the INT8 scales of the columns of numbers [m, n], two arrays [n].
+    """Return the means and the INT8 scales of the columns of values [m, n], as two arrays [n].
 
-    Each column has its own mean. Each group of ``together`` adjacent columns has one scale,
-    repeated in the result. The scale is a factor times the standard deviation of the group's
-    numbers from their columns' means. If this deviation is 0, it is replaced by 1.
-
-    The factor is the same for all groups: the smallest one with which INT8 can represent all
-    numbers. All columns thus use similar ranges of integers, and can share an exponent in the KV
-    cache.
+    Each ``together`` adjacent columns share a scale. All scales are the same multiple of their
+    columns' standard deviation, the smallest with which all values fit INT8.
     """
     middle = values.mean(axis=0)
     deviation = (values - middle).reshape(len(values), -1, together)
@@ -133,11 +120,10 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return one scale for ``values`` that are stored in the upper bits of INT8 integers.
+    """Return the scale of INT8 integers whose upper ``bits`` bits represent ``values`` best.
 
-    A value is divided by the scale and becomes an INT8 integer. Only the upper ``bits`` bits of the
-    integer are stored. They represent the mean of all INT8 integers with these upper bits. The
-    function tries several scales, and returns the one with the least squared error.
+    The upper bits stand for the mean of all INT8 integers that have them. The scale has the least
+    squared error of those tried.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     tried = [np.array([clip * most / half]) for clip in CLIPS]

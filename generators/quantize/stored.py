@@ -1,10 +1,7 @@
 """Rounding of a layer's weights to a format of few bits, with a small error of its outputs.
 
-A format is a list of the values to which weights can be rounded. The k weights of an output are
-rounded one after another. The rounding error of each weight is compensated in the weights that are
-rounded later (Frantar et al. 2023, "GPTQ"). The compensation uses the correlation of the layer's k
-inputs, which is computed from samples. Without samples, each weight is rounded to the nearest
-value.
+The rounding error of each weight is compensated in the weights that are rounded later (Frantar et
+al. 2023, "GPTQ").
 """
 
 from collections.abc import Callable
@@ -33,23 +30,11 @@ DAMPING = 0.01
 def choose(
     exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
-    """Quantize a layer's weights [n, k] to codes of few bits; return (codes, operands, scales).
+    """Quantize a layer's weights [n, k] to few bits; return (codes, operands [k, n], scales [n]).
 
-    A weight is represented by these numbers:
-
-    - Code: a number of few bits that is stored. The codes are a :class:`Stored` matrix [k, n].
-    - Value: the integer ``form.values[code]`` of the format ``form``.
-    - Operand: the INT8 integer that inputs are multiplied by; the operands are [k, n]. If ``group``
-      is 0, the operand is the value. Otherwise each ``group`` successive weights of an output share
-      an integer, the group scale. The operand is then the value times the group scale, shifted
-      right by ``form.fraction`` bits and rounded.
-    - Scale: a float for each output; the scales are [n]. The weight is approximately its operand
-      times the scale of its output.
-
-    ``inputs`` are samples [count, k] of the layer's input, divided by the input's scales. If they
-    are given, the rounding error of a weight is compensated in later weights of the same output. If
-    ``inputs`` is None, each weight is rounded to the nearest value. Weights that a format
-    represents exactly, because they were trained for it, do not change if ``group`` is 0.
+    Codes are stored and decode to INT8 operands. A weight is about its operand times its output's
+    scale. If ``group`` is not 0, each ``group`` weights of an output share a factor. ``inputs``
+    [count, k] are samples.
     """
     weights = np.asarray(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -86,14 +71,10 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return the largest scale of each output that represents all of its weights exactly, or None.
+    """Return each output's largest scale [n] that represents its weights [n, k] exactly, or None.
 
-    ``weights`` is [n, k], and the scales are [n]. At this scale, each weight is one of the values
-    ``form.values`` of a number format, times the scale. The result is None in these cases:
-
-    - an output has no such scale;
-    - the format has more than :data:`TRAINED` values, so no scale is searched;
-    - the format shifts each scaled value right (``form.fraction`` is not 0).
+    The result is None if an output has no such scale. It is also None if ``form.fraction`` is not
+    0, or the format has more than :data:`TRAINED` values.
     """
     if form.fraction or len(form.values) > TRAINED:
         return None
@@ -112,9 +93,8 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 def factors_of(form: WeightFormat) -> Ints:
     """Return the integers that a group of weights can have as its scale, in ascending order.
 
-    A weight is represented by one of the integers ``form.values``, multiplied by the scale of the
-    weight's group and shifted right by ``form.fraction`` bits. The result has all scales from 1 to
-    255 for which every such number is INT8.
+    These are all integers up to 255 with which each ``form.values``, times the scale and shifted
+    right by ``form.fraction`` bits, is INT8.
     """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
@@ -123,11 +103,10 @@ def factors_of(form: WeightFormat) -> Ints:
 
 
 def error_spread(inputs: Floats, k: int) -> Floats:
-    """Return a matrix that distributes a weight's rounding error over the weights of later inputs.
+    """Return an upper triangular matrix [k, k] that spreads rounding errors over later weights.
 
-    The matrix [k, k] is upper triangular. ``inputs`` are samples [count, k] of the layer's k
-    inputs. If rounding changes the weight of input i by ``error``, the weight of each later input j
-    changes by ``error * matrix[i, j] / matrix[i, i]``.
+    ``inputs`` are samples [count, k] of the layer's inputs. If rounding changes input i's weight by
+    ``error``, input j's weight changes by ``error * matrix[i, j] / matrix[i, i]``.
     """
     square = inputs.T @ inputs / len(inputs)
     mean = float(np.trace(square)) / k or 1.0
@@ -136,15 +115,11 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats | None, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Round a layer's weights ``exact`` [n, k], and compensate rounding errors in later weights.
+    """Return a layer's rounded weights [k, n]; rounding errors are compensated in later inputs.
 
-    The result is the matrix of rounded weights, [k, n]. The layer has k inputs and n outputs. The
-    function rounds the n weights of input 0 first, then the n weights of input 1, and so on.
-
-    - ``pick(weights, i)``: a function that returns the rounded weights [n] of input i. Its argument
-      ``weights`` [n, k] has the weights ``exact``, changed by the compensation of earlier errors.
-    - ``inner`` [k, k]: the result of :func:`error_spread`. It determines how the rounding error of
-      a weight changes the weights of later inputs. If it is None, errors are not compensated.
+    ``pick(weights, i)`` returns the rounded weights [n] of input i, given the weights [n, k] with
+    the compensation so far. ``inner`` is the result of :func:`error_spread`; without it, errors
+    stay.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

@@ -1,12 +1,7 @@
 """Quantization scales of a model's tensors and weights, from their values in calibration.
 
-All scales are static. Weights are symmetric INT8, with one scale per output channel, or one per
-tensor if the option ``per_channel`` is false. Activations are INT8 (Jacob et al. 2018). Columns may
-have separate scales, which are included in the weights of the layers before and after.
-
-The residual stream is INT16 (Bondarenko et al. 2021), with one scale, or one for each layer if the
-model has no norms. The policy of the calibration (:mod:`celosia.generators.quantize.policy`) has
-the rules by which a scale follows from the values.
+Scales are static. Weights are symmetric INT8, activations INT8 (Jacob et al. 2018), the residual
+stream INT16 (Bondarenko et al. 2021).
 """
 
 from collections.abc import Iterable
@@ -51,11 +46,8 @@ _STREAM = ("_sum", "_norm")
 class Steps:
     """Chooses the quantization scales of a model's tensors and weights.
 
-    Operands of matrix products are integers from ``operand_min`` to ``operand_max``. The
-    configuration ``config`` determines their width, and whether the array subtracts zero points
-    from them. If ``config`` is None, operands have 8 bits, and no zero points are subtracted. The
-    option ``balance`` is passed as ``strength`` to
-    :func:`celosia.generators.quantize.balance.column_gains`, which scales a tensor's columns.
+    ``config`` determines the operands' width, and whether they have zero points. If it is None,
+    they are INT8 without zero points.
     """
 
     def __init__(
@@ -223,12 +215,10 @@ class Steps:
         return replace(target, scale=step, gains=gamma, width=width)
 
     def deferred_norm_divisor(self, name: str) -> float:
-        """Return the number by which a deferred norm divides the integers of the residual stream.
+        """Return the divisor with which a deferred norm converts the residual stream to INT8.
 
-        A deferred norm only converts the residual stream to INT8. The next matrix product
-        multiplies each row by the row's normalization factor. ``name`` is the name of the norm's
-        output. The number is the scale of the output divided by the scale of the residual stream,
-        the same for all columns.
+        It is the scale of the norm's output ``name`` divided by the scale of the residual stream.
+        The row's normalization factor is applied later, in the next matrix product.
         """
         nodes = [node for node in self.graph.all_nodes if isinstance(node, Norm)]
         (source,) = (node.source.name for node in nodes if node.target.name == name)
@@ -280,16 +270,10 @@ class Steps:
         return max(self._common_zero(ranges), self.operand_min + 1)
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scales [n] of a linear layer's weights, one for each of its n outputs.
+        """Return the scale [n] of each output of a linear layer's weights ``scaled`` [n, k].
 
-        - ``scaled`` [n, k] are the float weights. Each weight is already multiplied by the scale of
-          its input column.
-        - ``bias`` [n] is the float bias. A scale is at least ``abs(bias) / 2**30``, so that the
-          integer ``bias / scale`` does not exceed 2**30.
-        - ``out`` [n] are scales for outputs whose weights are all 0.
-
-        If the option ``per_channel`` is false, the weights of all outputs share a scale, except if
-        a bias needs a larger scale.
+        Each weight is already multiplied by the scale of its input. A scale is at least ``abs(bias)
+        / 2**30``. ``out`` [n] are the scales of outputs whose weights are all 0.
         """
         columns = scaled.T if self.options.per_channel else scaled.reshape(-1, 1)
         steps = best_steps(columns, self.operand_max, self.policy.clips)
@@ -297,13 +281,10 @@ class Steps:
         return np.asarray(np.maximum(steps, np.abs(bias) / _LARGEST_BIAS))
 
     def inputs(self, value: Value) -> Floats | None:
-        """Return sample rows of a tensor, divided by the scales of the tensor's columns.
+        """Return sample rows [count, columns] of a tensor, divided by the scales of its columns.
 
-        The result is an array [count, columns] of real numbers, or None if calibration has stored
-        no rows of the tensor ``value``. If calibration has stored N rows, and the policy asks for S
-        samples (``policy.samples``), the result has the stored rows 0, k, 2 * k and so on. Here k
-        is ``N // S``, but at least 1. For example, if N is 100 and S is 30, the result has the 34
-        rows 0, 3, 6 to 99.
+        Of N stored rows, the result has every k-th, where k is ``max(1, N // policy.samples)``. It
+        is None if no rows of the tensor are stored.
         """
         rows = self.calibration.rows.get(value.name)
         if rows is None:
@@ -314,12 +295,9 @@ class Steps:
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
         """Return (input scale, offset, table) of a linear layer's activation function.
 
-        ``offset`` is the input scale times the zero point of the table's inputs. The caller adds
-        this offset to the layer's float bias.
-
-        The table has an output for each INT8 input. If the function's inputs are INT16
-        (:meth:`Quantization.wide`), the table has coefficients of polynomials instead. The table is
-        None for a ReLU that requantization computes without a table.
+        The caller adds ``offset`` to the layer's float bias. The table has an output for each INT8
+        input, or coefficients of polynomials for INT16 inputs. It is None for a ReLU in
+        requantization.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.policy.relu_in_sums:

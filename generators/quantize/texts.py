@@ -23,24 +23,11 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Run a decoder's float model on texts; return the data from which quantization chooses scales.
+    """Evaluate a decoder's float model on texts; return the ranges and sample rows of its tensors.
 
-    The result (:class:`Calibration`) has the range of each tensor's values on all texts. It also
-    has sample rows of some tensors; a row has a tensor's values for one token.
-
-    For a model without an encoder:
-
-    - If ``texts`` is given: the model runs on these texts, which are lists of token numbers.
-    - If ``texts`` is None: the model samples texts. Each text begins with the token ``begin``, or
-      with a random token if ``begin`` is None.
-
-    For an encoder-decoder, ``texts`` are sources (the encoder's inputs), and the decoder samples an
-    answer to each source. If ``texts`` is None, the sources are random.
-
-    ``options`` sets the largest length of texts. For sampled texts and random sources, it also sets
-    their number and the seed of random numbers.
-
-    Raises :class:`InputError` in the cases of :func:`given_texts` and :func:`sample_texts`.
+    ``texts`` are token lists: a decoder's texts, or sources that an encoder-decoder answers. If it
+    is None, the decoder samples texts that begin with ``begin``, and sources are random. Raises
+    :class:`InputError` for invalid texts.
     """
     length, seed, sources = min(options.length, model.positions), options.seed, None
     if model.source_layers:
@@ -62,26 +49,11 @@ def sample_texts(
     sources: Sequence[Sequence[int]] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Sample texts from a decoder; return the ranges and sample rows of the decoder's tensors.
+    """Sample texts from a decoder; return the ranges and sample rows of its tensors.
 
-    The result (:class:`Calibration`) has the range of each tensor's values on these texts. It also
-    has rows of the tensors (a row has a tensor's values for one token), and the tokens of the
-    texts.
-
-    - If ``sources`` is None: the function samples ``count`` texts of ``length`` tokens. Each text
-      begins with the token ``begin``, or with a random token if ``begin`` is None. ``progress`` is
-      called with the number of finished tokens of each text, and ``length``.
-    - If ``sources`` is given: the model is an encoder-decoder. ``sources`` has inputs of the
-      encoder, as lists of token numbers. The function samples an answer of ``length`` tokens to
-      each source. Each answer begins with the model's start token. ``progress`` is called with the
-      number of finished answers, and the number of all answers.
-
-    Each further token is drawn from the probabilities that the model computes. ``seed`` is the seed
-    of random numbers.
-
-    Raises :class:`InputError` if ``count`` or ``length`` is not positive, or if ``sources`` is
-    empty. The same error is raised if a source is empty, is too long or has a token that is not in
-    the vocabulary.
+    With ``sources`` (token lists), an encoder-decoder answers each. Otherwise ``count`` texts begin
+    with the token ``begin``, or a random one if it is None. Raises :class:`InputError` if an
+    argument is invalid.
     """
     count = count if sources is None else len(sources)
     if sources is not None and not count:
@@ -153,15 +125,11 @@ def given_texts(
     length: int,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return the calibration of a decoder for ``texts``, which are lists of token numbers.
+    """Return the calibration of a decoder on ``texts``, lists of token numbers.
 
-    All texts get the length of the longest text, but at most ``length`` tokens. A longer text is
-    cut at the end. A shorter text is extended by the tokens of the texts after it in the list;
-    after the last text, the list begins again. ``progress`` is called with the number of processed
-    texts and the number of all texts.
-
-    Raises :class:`InputError` if there is no text, a text is empty, or a token is not in the
-    model's vocabulary.
+    All texts get the length of the longest one, at most ``length`` tokens; shorter texts are
+    extended by the texts after them. Raises :class:`InputError` if there is no text, or a text is
+    empty or has an unknown token.
     """
     if not texts or not all(map(len, texts)):
         raise InputError("Calibration needs at least one text, and none of them empty")
