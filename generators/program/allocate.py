@@ -42,13 +42,9 @@ class Use:
 
 
 def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
-    """Return the lifetimes and the joint uses of each scratchpad buffer in a program without loops.
+    """Return the lifetimes and joint uses of each scratchpad buffer by name.
 
-    ``drafts`` are the program's instructions in execution order. The result is a dictionary with an
-    entry for each buffer that an instruction accesses: from the name of the buffer to a
-    :class:`Use`. A :class:`Use` lists the lifetimes (ranges of instructions during which the
-    buffer's content is needed), and has a number for each other buffer: how often both buffers are
-    used together.
+    ``drafts`` are the instructions of a program in execution order, with loops unrolled.
     """
     by_buffer: dict[str, Use] = defaultdict(Use)
     last: dict[Engine | None, list[str]] = defaultdict(list)
@@ -78,19 +74,11 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def extrapolated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the use of each scratchpad buffer in a long program, computed from two short programs.
+    """Return the uses of buffers in a program with many layers, computed from two short programs.
 
-    The programs differ only in the number of layers. The result is a dictionary from the name of a
-    buffer to a :class:`Use`. A :class:`Use` has the lifetimes of the buffer. It also has a number
-    for each other buffer: how often the program uses both buffers together. The arguments are:
-
-    - ``used``: the result of :func:`uses` for a program with n layers.
-    - ``before``: the result of :func:`uses` for a program with n - 1 layers.
-    - ``times``: the long program has n + ``times`` layers.
-
-    The lifetimes are copied from ``used``. The numbers grow by the same amount with each layer. For
-    example, a number is 4 in ``before`` and 6 in ``used``, and ``times`` is 10. The number in the
-    result is then 6 + 10 * 2 = 26.
+    ``used`` and ``before`` are results of :func:`uses` for n and n - 1 layers; the result is for n
+    + ``times`` layers. Joint uses grow by their difference for each layer. Lifetimes are those of
+    ``used``.
     """
     grown = {}
     for name, use in used.items():
@@ -119,13 +107,11 @@ def allocate(
     config: Config,
     held: Mapping[str, int] = MappingProxyType({}),
 ) -> dict[str, int] | None:
-    """Return a dictionary from buffer name to address, or None if no assignment was found.
+    """Return the scratchpad address of each buffer by name, or None if no assignment was found.
 
-    Each buffer is inside one bank, at a multiple of the scratchpad's line size. As far as possible,
-    buffers that are accessed together are in different banks. Large buffers are placed first.
-
-    ``held`` is a dictionary from buffer name to a fixed address; these buffers are always live, and
-    may span several banks.
+    Each buffer is in one bank, aligned to lines. Buffers that are accessed together get different
+    banks if possible. ``held`` has fixed addresses of buffers that are always live and may span
+    banks.
     """
     for spread in (True, False):
         placed = _place(uses, sizes, config, held, spread=spread)
@@ -135,14 +121,10 @@ def allocate(
 
 
 def across(rows: int, stride: int, config: Config) -> int | None:
-    """Return an address at which a buffer extends across the scratchpad's two middle banks.
+    """Return an address at which about half of a buffer's rows are in each of the two middle banks.
 
-    The buffer has ``rows`` rows of ``stride`` bytes. At this address, about half of the rows are in
-    each of the two banks, and no row is in both banks. The result is None in these cases:
-
-    - the scratchpad has one bank;
-    - the buffer does not fit the two banks;
-    - the buffer has at most half the bytes of a bank.
+    No row is in both banks. The result is None if there is one bank, the buffer does not fit two
+    banks, or it has at most half the bytes of a bank.
     """
     size, middle = rows * stride, config.scratchpad.banks // 2 * config.bank_bytes
     half = half_bytes(rows, stride, config)
@@ -223,11 +205,10 @@ def fit(
     config: Config,
     fixed: Sequence[Interval] = (),
 ) -> dict[str, int] | None:
-    """Return a dictionary from buffer name to offset in one bank, or None if there is no room.
+    """Return the byte offset of each buffer in one bank by name, or None if there is no room.
 
-    An offset is a number of bytes from the bank's start. The buffers are those in ``sizes``; two of
-    them share bytes only if they are never live at the same time. ``fixed`` has byte ranges (first,
-    end) of the bank in which no buffer is placed.
+    Buffers share bytes only if they are never live at the same time. ``fixed`` has byte ranges
+    (first, end) of the bank that stay free.
     """
     line = config.line_bytes
     placed: dict[str, tuple[int, int]] = {}

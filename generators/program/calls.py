@@ -6,12 +6,7 @@ from dataclasses import dataclass
 
 
 class RunNumber(enum.StrEnum):
-    """Names of numbers that describe a run, such as the position of the run's first token.
-
-    A run is one execution of a program, which processes some tokens. Before a run, a host writes
-    registers whose values depend on these numbers. A :class:`RegisterFormula` is the formula for a
-    register; the field ``index`` of the formula selects one of these numbers.
-    """
+    """Numbers that describe a run of a program, from which a host computes register values."""
 
     TOKEN = "token"
     """Token number in row :attr:`RegisterFormula.row` of the run; 0 if the run has fewer rows."""
@@ -35,17 +30,10 @@ class RunNumber(enum.StrEnum):
 
 @dataclass(frozen=True)
 class RegisterFormula:
-    """Formula for the value of a register: ``number % modulo // divide * times``.
+    """Formula for a register's value before a run: ``number % modulo // divide * times``.
 
-    ``number`` describes a run (one execution of a program), for example the position of the run's
-    first token. ``index`` selects this number. If ``modulo`` is 0, the formula is
-    ``number // divide * times``.
-
-    If ``most`` is not 0, the formula first replaces ``number`` by
-    ``min(max(number - first, 1), most)``. This is used for an instruction that processes at most
-    ``most`` rows of a run, from row ``first`` on; ``number`` is then the number of rows of the run.
-    For example, if the run has 10 rows, ``first`` is 8 and ``most`` is 4, the instruction processes
-    2 rows.
+    ``index`` selects the number, such as the position of the first token. ``modulo`` 0 means no
+    modulo. If ``most`` is not 0, ``min(max(number - first, 1), most)`` replaces ``number``.
     """
 
     index: RunNumber
@@ -58,15 +46,10 @@ class RegisterFormula:
     most: int = 0
 
     def at(self, numbers: Mapping[RunNumber, int], tokens: Sequence[int] = ()) -> int:
-        """Return the value that the host writes to a register before a run of a program.
+        """Return the value that the host writes to the register before a run.
 
-        This object is the formula for the register's value. The formula has one variable, a number
-        that describes the run. The field :attr:`index` selects this number:
-
-        - If :attr:`index` is ``TOKEN``: the number is ``tokens[self.row]``, or 0 if ``tokens`` is
-          too short. ``tokens`` lists the token numbers of the run.
-        - Otherwise: the number is ``numbers[self.index]``. ``numbers`` is a dictionary from each
-          :class:`RunNumber`, such as ``POSITION``, to a number.
+        ``numbers`` describe the run. If :attr:`index` is ``TOKEN``, the number is
+        ``tokens[self.row]`` instead, or 0 if ``tokens`` is too short.
         """
         if self.index == RunNumber.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0
@@ -84,12 +67,10 @@ Call = Mapping[int, RegisterFormula]
 def registers(
     call: Call, numbers: Mapping[RunNumber, int], tokens: Sequence[int] = ()
 ) -> dict[int, int]:
-    """Return the values of the registers for a run: a dictionary from register number to value.
+    """Return the values that the host writes before a run, by register number.
 
-    ``call`` has a formula (:class:`RegisterFormula`) for each register that the host writes before
-    the run. ``numbers`` has the properties of the run that the formulas use, such as the position
-    of its first token. ``tokens`` has the run's token numbers. If ``tokens`` is empty, the result
-    omits the registers whose values depend on token numbers.
+    ``call`` has the formula of each register, ``numbers`` the numbers in the formulas. Without
+    ``tokens``, the result omits registers that depend on token numbers.
     """
     return {
         int(register): value.at(numbers, tokens)

@@ -43,12 +43,10 @@ class Given:
 
 @dataclass(frozen=True)
 class Written:
-    """A range of rows and columns of a tensor, which a vector instruction writes.
+    """The part of a float model's tensor that a vector instruction writes.
 
-    The range has ``rows`` rows from row ``row`` on, and ``columns`` columns from column ``column``
-    on. The tensor is one of the float model (the model before quantization). Some vector
-    instructions write other data, such as quantization parameters. For these instructions,
-    ``columns`` is 0, and ``name`` is a description of the data.
+    ``row`` and ``column`` are the first ones. If the instruction writes other data, ``columns`` is
+    0, and ``name`` describes the data.
     """
 
     name: str
@@ -74,12 +72,7 @@ class Written:
 
     @property
     def parts(self) -> list["Written"]:
-        """List of :class:`Written`: all ranges of tensors that the vector instruction writes.
-
-        The first element is the range of rows and columns that this object describes. The other
-        elements are the ranges in :attr:`below`. Most instructions write one range. An instruction
-        that computes the scores of several heads writes one range for each head.
-        """
+        """All tensor ranges that the instruction writes: this one, then those in :attr:`below`."""
         return [replace(self, below=()), *self.below]
 
 
@@ -184,26 +177,11 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
 def arrange(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool, early: bool = False
 ) -> list[list[Node]]:
-    """Return the instructions of each section of a program, with each load placed before its use.
+    """Return the instructions of each section (such as a layer), with loads before their uses.
 
-    A section, such as a layer of the model, is a list of items. An item (:class:`Item`) is a group
-    of instructions, and the loads from external memory that these instructions need. Items with the
-    same :attr:`Item.stream` form a stream. ``ahead`` is the largest distance, in items of a stream,
-    between the loads of an item and the item's instructions.
-
-    A load replaces the content of a scratchpad buffer. So it follows the last item before its own
-    that uses the buffer, even if the distance is then shorter.
-
-    For example, a section consists of items 0 to 4 of one stream, and ``ahead`` is 2. If each item
-    has a separate buffer, the loads of items 0 to 4 are placed:
-
-    - If ``early`` is false: before the instructions of items 0, 0, 1, 1 and 2. The first items do
-      not use the whole distance, because item 0 would wait for too many loads.
-    - If ``early`` is true: at the start of the section (items 0 to 2), and before the instructions
-      of items 1 and 2.
-
-    If ``across`` is true, a stream continues in the next section, so loads may be placed in an
-    earlier section. If ``across`` is false, each section has separate streams.
+    A load is at most ``ahead`` items of its stream before its item, and after the last earlier item
+    that uses its buffer. ``across`` permits loads in earlier sections. ``early`` puts first loads
+    at a section's start.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

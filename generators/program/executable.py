@@ -1,30 +1,4 @@
-"""Programs of encoders and decoders in program memory, and their entry points.
-
-An encoder has these entry points:
-
-- ``encode`` runs an inference.
-- ``again`` runs an inference without loading the weights again. It exists if weights stay on the
-  chip.
-- ``encode.4`` and ``encode.2`` read only the upper 4 or 2 bits of each weight. They exist if
-  weights are nested (stored in bit planes).
-
-A decoder has these entry points:
-
-- ``step`` processes one token of each text. It computes the logits (scores of each possible next
-  token) of the first text only.
-- ``scores`` computes the logits of the second text after ``step``. It exists if a run has two
-  texts.
-- ``logits`` stores the logits after the last token in external memory, for a host that samples the
-  next token.
-- ``words`` looks up the embeddings of several tokens of a prompt, and ``chunk`` then processes
-  these tokens. They exist if several tokens of a prompt are processed at once.
-- ``step.4``, ``step.2`` and variants of ``chunk`` and ``scores`` read only the upper 4 or 2 bits of
-  each weight. They exist if weights are nested.
-
-An encoder-decoder also has ``lookup``, which looks up embeddings of some tokens of a source. Its
-entry point ``encode`` then computes the keys and values of all source tokens, to which each
-``step`` attends.
-"""
+"""Programs of encoders and decoders in program memory, and their entry points."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,11 +9,15 @@ from celosia.generators.program.draft import Node, Written, flatten
 from celosia.generators.program.predict import Prediction, predict
 
 ENCODE = "encode"
-"""Name of an encoder's program that loads all data it needs."""
+"""Name of an encoder's program that loads all data it needs. In an encoder-decoder it follows
+``lookup``, which looks up embeddings of source tokens."""
 AGAIN = "again"
-"""Name of the program for runs that reuse the weights and parameters of an earlier run."""
+"""Name of the program for runs that reuse the weights and parameters of an earlier run. It exists
+if weights stay on the chip."""
 STEP, CHUNK = "step", "chunk"
-"""Names of the programs that process a token of each text, and several tokens of one text."""
+"""Names of the programs that process a token of each text, and several tokens of one text.
+Before a chunk, ``words`` looks up the embeddings. After the last token, ``logits`` stores the
+logits."""
 SCORES = "scores"
 """Name of the program that computes the scores of the second of two texts."""
 
@@ -101,11 +79,10 @@ class Executable:
         )
 
     def cycles(self, runs: Sequence[Run], latency: int, interval: int = 1) -> int:
-        """Return the sum of the predicted cycles of all runs in ``runs``.
+        """Return the sum of the predicted cycles of ``runs``.
 
-        A :class:`Run` is one execution of a program: the program's entry point, and the values of
-        registers that the host writes before. External memory returns the first word ``latency``
-        cycles after a request, then one every ``interval`` cycles.
+        External memory returns the first word ``latency`` cycles after a request, then one every
+        ``interval`` cycles.
         """
         return sum(self.expect(run, latency, interval).cycles for run in runs)
 

@@ -69,13 +69,11 @@ def inside(nodes: Sequence[Line | Loop]) -> Iterator[Line]:
 def lines(
     nodes: Sequence[Node], addresses: Mapping[str, int], config: Config
 ) -> list[Line | Loop] | None:
-    """Return a list of instructions and loops, or None if repeated instructions cannot be a loop.
+    """Return instructions and loops with addresses, or None if repeated instructions are no loop.
 
-    ``nodes`` are the program's instructions and repetitions; a repetition (:class:`Repeat`) has the
-    instructions of each iteration. A repetition can be a loop if its iterations have the same
-    instructions, and each operand grows by a constant from iteration to iteration. ``addresses`` is
-    a dictionary from buffer name to the address that replaces references to the buffer. Raises
-    :class:`ProgramError` if an instruction cannot run on the configuration.
+    A loop's iterations must have equal instructions whose operands grow by constants. ``addresses``
+    has the address of each buffer. Raises :class:`ProgramError` if the configuration cannot run an
+    instruction.
     """
     return _placed([nodes], (), addresses, config)
 

@@ -1,12 +1,6 @@
 """Dependency tokens of a program with loops.
 
-A dependency token makes an instruction of one engine wait for an earlier instruction of another
-engine. The earlier instruction pushes the token, and the waiting instruction pops the token. A loop
-is stored once for all iterations, so each iteration must push and pop the same tokens.
-
-Barriers (instructions that only make engines wait) separate the iterations of a loop, so that the
-loop obeys this rule. A loop that obeys the rule without barriers does not need them. Then an engine
-may begin the next iteration while other engines are still in the current one.
+All iterations of a loop push and pop the same tokens, because a loop is stored once.
 """
 
 from collections.abc import Sequence
@@ -21,18 +15,10 @@ TRIED = 4
 
 
 def loop_tokens(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
-    """Return the dependency tokens of each instruction, or None if a loop prevents such tokens.
+    """Return the dependency tokens by ``id`` of each instruction, or None if a loop prevents them.
 
-    The result is a dictionary from the ``id`` of each :class:`Line` (an instruction) in ``nodes``
-    to :class:`Tokens`. A dependency token makes an instruction wait for an earlier instruction of
-    another engine. A loop is stored once for all iterations. Therefore all iterations must have the
-    same tokens. This is always so in a loop that has barriers (instructions that only make engines
-    wait).
-
-    If at least one loop has no barriers, the result is None in two cases:
-
-    - The iterations of a loop need different tokens.
-    - A loop contains another loop.
+    Without barriers, a loop prevents them if its iterations need different tokens or it contains a
+    loop.
     """
     if all(node.barred for node in nodes if isinstance(node, Loop)):
         return _order(nodes, config, body=False)

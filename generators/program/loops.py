@@ -1,19 +1,4 @@
-"""Converts a program with loops to the words in program memory.
-
-The input is a list of instructions and loops, and the scratchpad address of each buffer. The four
-engines of the accelerator run instructions at the same time. Dependency tokens make an instruction
-of one engine wait for an instruction of another engine.
-
-A loop is stored once, so all its iterations must have the same tokens. A barrier is an instruction
-of the vector engine that has no effect except that engines wait. With barriers, the iterations of
-every loop have the same tokens. :func:`with_barriers` adds these barriers:
-
-- Before a loop: the barrier waits for all earlier instructions of the engines that the loop uses.
-- At the start of a loop's body: all other engines wait for the barrier.
-- At the end of a loop's body: the barrier waits for all other engines. If the body already ends
-  with an instruction of the vector engine, this instruction waits instead, and no barrier is added.
-- After a loop: the engines that the loop uses wait for the barrier.
-"""
+"""Conversion of a program with loops to the words in program memory."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,11 +25,10 @@ def barrier() -> Draft:
 
 
 def with_barriers(nodes: Sequence[Node]) -> list[Node]:
-    """Return a list of instructions with barriers added at each loop.
+    """Return the instructions with barriers (which only make engines wait) at each loop.
 
-    A barrier is an instruction that only makes engines wait. One is added before each loop, at the
-    start of its body, and after the loop. If the body does not end with an instruction of the
-    vector engine, a barrier is also added at its end.
+    A barrier is before each loop, at the start of its body, and after the loop. A body that does
+    not end with a vector instruction also ends with a barrier.
     """
     ordered: list[Node] = []
     for node in nodes:
@@ -80,19 +64,9 @@ def least_words(nodes: Sequence[Node]) -> int:
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the words of a program in program memory, or None if its loops cannot be encoded.
 
-    ``nodes`` are the instructions and loops of the program, with scratchpad addresses. The program
-    may change registers that the host has written. The host must write them again before each run.
-
-    The result is None if there are too few registers. Each operand that changes from iteration to
-    iteration needs a register.
-
-    A loop may begin and end with barriers, which are instructions that only make engines wait. If
-    all loops of the program have barriers, no other rule applies. Otherwise the result is also None
-    in these cases:
-
-    - A loop of the program contains another loop.
-    - An instruction of a loop waits for other engines in some iterations only. A loop is stored
-      once, so an instruction must wait for the same engines in each iteration.
+    They cannot if changing operands need too many registers. Neither can loops without barriers
+    that contain a loop or need different tokens per iteration. The host writes its registers before
+    each run.
     """
     if config.fused:
         _follow(nodes)

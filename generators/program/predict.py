@@ -1,11 +1,6 @@
 """Prediction of a program's cycles without simulation.
 
-Each instruction passes once through the sequencer, its engine's queue and its engine. As in the
-circuit, an instruction waits until its dependency tokens are available, its queue has room, and
-external memory responds. Formulas in ``timing`` give the cycles that an instruction takes in its
-engine. An instruction of the vector engine takes longer if a matrix product at the same time reads
-the same scratchpad bank. It also takes longer if the product writes the accumulator bank (even or
-odd rows) that the instruction reads.
+The model follows each instruction through the sequencer, the queue of its engine, and the engine.
 """
 
 from collections import deque
@@ -61,11 +56,10 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the :class:`Prediction` of a run: its cycles, and the words read from external memory.
+    """Return the predicted cycles of a run, and the words that it reads from external memory.
 
-    External memory returns the first word ``latency`` cycles after a request, then one every
-    ``interval`` cycles. ``registers`` is a dictionary from register number to the content that the
-    host writes. ``start`` is the address of the program's first word.
+    Memory returns the first word after ``latency`` cycles, then one every ``interval`` cycles.
+    ``registers`` are the values that the host writes, ``start`` the program's first address.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():

@@ -28,16 +28,11 @@ class Reads:
 
 
 def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, float]]) -> int:
-    """Return the first cycle after all memory accesses of a command.
+    """Return the first cycle after ``accesses`` memory accesses, at most one per cycle.
 
-    The command makes ``accesses`` memory accesses, at most one in each cycle, from cycle ``now``
-    on. In some intervals of cycles, other accesses have priority. ``spans`` lists these intervals
-    in ascending order. An interval (begin, end, share) has the cycles ``begin`` to ``end`` - 1. The
-    command can make accesses in only the fraction ``share`` of these cycles.
-
-    For example, a command makes 5 accesses from cycle 10 on. The only interval has the cycles 12 to
-    19 and a share of 0.5. The command makes 2 accesses in cycles 10 and 11, and 3 accesses in
-    cycles 12 to 17. The result is 18.
+    The accesses begin in cycle ``now``. In each interval (begin, end, share) of ``spans``, only the
+    fraction ``share`` of the cycles ``begin`` to ``end - 1`` is free. ``spans`` is in ascending
+    order.
     """
     left = float(accesses)
     for begin, end, share in spans:
@@ -57,13 +52,10 @@ def after_accesses(now: int, accesses: int, spans: Iterable[tuple[int, int, floa
 
 @dataclass(frozen=True)
 class AccumulatorSpan:
-    """A span of cycles, ``begin`` to ``end`` - 1, in which matrix products write accumulator rows.
+    """Cycles ``begin`` to ``end - 1``, in which matrix products write accumulator rows.
 
-    Accumulator rows with even numbers are in one memory, rows with odd numbers in another.
-    Therefore a command that reads an accumulator row waits while a product writes a row of the same
-    parity. The first row of the span has the parity ``parity``. If ``count`` is not 0, each row is
-    written for ``count`` cycles, and the next row has the other parity. If ``count`` is 0, all rows
-    of the span have the parity ``parity``.
+    If ``count`` is 0, all row numbers have the same parity. Otherwise the parity changes every
+    ``count`` cycles.
     """
 
     begin: int
@@ -75,16 +67,9 @@ class AccumulatorSpan:
     rows have the same parity."""
 
     def wait(self, now: int, parity: int) -> int:
-        """Return the number of cycles that a command waits before it reads an accumulator row.
+        """Return the cycles that a read of an accumulator row waits, if requested in cycle ``now``.
 
-        The command requests the row in cycle ``now``. ``parity`` is the row's number modulo 2. The
-        command waits only if, in cycle ``now``, a matrix product writes rows of the same parity. It
-        then waits until the product writes a row of the other parity, or until cycle :attr:`end`.
-
-        For example, :attr:`begin` is 100, :attr:`end` is 112, :attr:`count` is 4, and
-        :attr:`parity` is 0. Products then write an even row in cycles 100 to 103, an odd row in
-        cycles 104 to 107, and an even row in cycles 108 to 111. A request for an even row in cycle
-        101 waits 3 cycles.
+        It waits while a matrix product writes rows of the same ``parity`` (row number modulo 2).
         """
         if not self.begin <= now < self.end:
             return 0

@@ -39,17 +39,11 @@ def _reads(step: Step) -> bool:
 
 
 def passes_per_row(step: Step, config: Config) -> int:
-    """Return the number of passes of the array for each row of activations in the command ``step``.
+    """Return the number of passes of the array for each row of activations in a command.
 
-    In each pass, the array multiplies 8 bits of the activations by some bits of the weights (the
-    bits of a pass). The number of passes is:
-
-    - If ``step`` is not a MATMUL: 1.
-    - If the activations are INT8: the bits of a weight divided by the bits of a pass, rounded up.
-      For example, 8-bit weights need 2 passes of 4 bits. Ternary weights need 1 pass.
-    - If the activations are INT16 and the weights INT8: 2, one for each byte of the activations.
-    - If the activations and the weights are INT16: such a product has two commands. The result is 2
-      for the command with the high bytes of the weights, and 1 for the command with the low bytes.
+    INT8 activations take the bits of a weight divided by ``pass_width``, rounded up. INT16
+    activations take 2; with INT16 weights, 2 for their high bytes and 1 for their low bytes. Other
+    commands than MATMUL have 1.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -96,18 +90,9 @@ class VectorTiming:
     ) -> int:
         """Return the cycle in which the vector engine completes a command.
 
-        ``step`` is the command, and ``begin`` is the cycle in which it is offered to the engine.
-        Matrix products have priority at the memories, so their accesses can delay the command.
-        Three arguments list the spans of cycles of these accesses:
-
-        - ``others``: reads of the scratchpad. They delay commands that read the same bank.
-        - ``sums``: writes of accumulators by products whose weights are in weight slots (storage in
-          the array). They delay all commands that read accumulators.
-        - ``tiles``: writes of accumulators by products whose weights are in the scratchpad, one
-          span for each tile of weights, in the order of time. They delay all commands that read
-          accumulators, except DRAIN.
-
-        The method removes spans from ``tiles`` that end before cycle ``begin``.
+        The command is offered in cycle ``begin``. Spans of matrix products delay it: scratchpad
+        reads ``others``, and accumulator writes with resident weights (``sums``) or others
+        (``tiles``). Past spans are removed from ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -141,12 +126,10 @@ class VectorTiming:
         return spans
 
     def read(self, step: Step, done: int) -> int:
-        """Return the first cycle in which the vector engine can accept the command after ``step``.
+        """Return the first cycle in which the engine accepts the command after ``step``.
 
-        ``step`` is a command with the flag ``followed``. The flag permits the engine to accept the
-        next command while it still computes ``step``. ``done`` is the cycle in which ``step``
-        completes. The engine accepts the next command when it has requested all inputs of ``step``
-        from the memories.
+        ``step`` has the flag ``followed`` and completes in cycle ``done``. The next command is
+        accepted once all inputs of ``step`` are requested.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -263,27 +246,11 @@ class VectorTiming:
 
 
 class MatrixTiming:
-    """Computes the cycles in which the matrix engine processes the tiles of successive commands.
+    """Computes the cycles in which the matrix engine processes successive commands.
 
-    A tile is the part of a weight matrix that fills the array. The array receives a tile as lines,
-    one line per cycle. A line is a row of the tile, or a column if the weights are transposed.
-    While the activations of one tile enter the array, the lines of the next tile arrive.
-
-    The first activations of a tile enter the array after the last activations of the previous tile.
-    They also wait for lines of their tile:
-
-    - in a systolic array, for the first line, or for all lines if INT8 weights and activations are
-      in the same scratchpad bank;
-    - in an array of adder trees, for all lines.
-
-    Further rules:
-
-    - If weights and activations are in the same bank, each read of weights delays the activations
-      by one cycle.
-    - Weights of fewer than 8 bits need fewer reads than INT8 weights.
-    - Weights in weight slots (storage in the array) need no reads, and no lines arrive.
-    - A PRELOAD loads weights and has no activations. For each of its tiles, the time of the
-      activations is counted as one cycle.
+    A weight tile arrives one line (row or column) per cycle, while the activations of the tile
+    before it enter the array. Activations wait for the first line of their tile, or for all lines
+    in an array of adder trees.
     """
 
     def __init__(self, config: Config):
@@ -305,20 +272,11 @@ class MatrixTiming:
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def add(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Add the next command; return the cycles of its begin, acceptance and end, in this order.
+        """Add the next command; return the cycles of its begin, acceptance and end.
 
-        ``step`` is the command. ``ready`` is the first cycle in which the command is offered to the
-        engine. The three cycles are:
-
-        - Acceptance: the engine accepts the command, in cycle ``ready`` or later.
-        - Begin: the first row of activations enters the array, after the acceptance. A PRELOAD has
-          no activations; its begin is the cycle in which a row of activations would enter. The
-          begin of a SPARSE is its acceptance.
-        - End: the command completes.
-
-        Commands must be added in the order of execution, because each command can delay later
-        commands. The cycles of memory accesses are appended to :attr:`reads`, :attr:`sums` and
-        :attr:`tiles`.
+        ``ready`` is the first cycle in which it is offered; at its begin, the first activations
+        enter the array. Commands are added in execution order. Their memory accesses extend
+        :attr:`reads`, :attr:`sums` and :attr:`tiles`.
         """
         if step.opcode == Opcode.SPARSE:
             return self._add_sparse(step, ready)

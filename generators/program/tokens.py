@@ -44,19 +44,11 @@ class Tokens:
 
 
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
-    """Return a list with the dependency tokens of each instruction in ``accesses``.
+    """Return the dependency tokens of each instruction, by which engines wait for each other.
 
-    Each element of the list is a :class:`Tokens`. The tokens make an instruction wait for
-    instructions of other engines:
-
-    - If it reads a memory cell, it waits for the latest earlier instruction of each other engine
-      that writes the cell.
-    - If it writes a memory cell, it waits for the latest earlier instruction of each other engine
-      that reads or writes the cell.
-    - It waits for the earlier instructions in its :attr:`Access.after`.
-
-    No token is used for a wait that earlier waits already ensure. Each token is pushed once and
-    popped once. Tokens from one engine to another are popped in the order in which they are pushed.
+    An instruction waits for earlier ones of other engines that write a cell it reads or writes, or
+    read a cell it writes, and for those in :attr:`Access.after`. Waits that others imply have no
+    token.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]
@@ -118,11 +110,10 @@ def _needs(
 
 
 def insert_tokens(program: Sequence[Instruction], config: Config) -> list[Instruction]:
-    """Return a copy of a program in which instructions pop and push dependency tokens.
+    """Return a copy of a program without loops, with dependency tokens between its engines.
 
-    The program must not contain loops. The tokens order instructions of different engines that
-    access the same data: the later instruction waits for the earlier one. Raises
-    :class:`ProgramError` if an instruction cannot run on the configuration.
+    The later of two instructions that access the same data waits. Raises :class:`ProgramError` if
+    the configuration cannot run an instruction.
     """
     steps = list(run(pack([*program, Instruction(Opcode.HALT)])))
     for step in steps:
