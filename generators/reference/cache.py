@@ -28,13 +28,8 @@ def attended(
 ) -> NDArray[np.bool_]:
     """Return a mask [count, keys] of the keys to which the last ``count`` tokens attend.
 
-    Element [i, j] is true if token i of these tokens attends to key j. ``node`` is an attention
-    with ``keys`` keys. The mask depends on the origin of the keys:
-
-    - If the keys are in the KV cache, ``cache`` determines the mask.
-    - If the keys come from the encoder of an encoder-decoder, the tokens attend to all keys.
-    - Otherwise the keys are those of the ``count`` tokens, and the attention's window determines
-      the mask (:func:`in_window`).
+    ``cache`` determines it for keys in the KV cache, and the window of ``node`` for keys of the
+    same tokens. All keys of a source are attended.
     """
     match node.key.home:
         case Home.CACHE:
@@ -48,16 +43,9 @@ def attended(
 class KvCache:
     """Keys (after rotation) and values of a growing text, in floats or integers.
 
-    If ``slots`` is 0, each token attends to itself and all earlier tokens. If ``slots`` is not 0,
-    the cache has ``slots`` slots of one token each. A token attends to the first ``sinks`` tokens
-    of the text, and to the latest ``slots - sinks`` tokens including itself. This is the method of
-    Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks".
-
-    Token ``t`` is in slot ``t`` until the slots are full, and later in slot ``sinks + (t - sinks) %
-    (slots - sinks)``. A key stays rotated by its token's position in the text. The class keeps the
-    rows of all tokens, and masks the rows that the machine would have overwritten.
-
-    Raises :class:`InputError` if the sinks occupy all slots.
+    If ``slots`` is not 0, a token attends to the first ``sinks`` and latest ``slots - sinks``
+    tokens (Xiao et al. 2024, "Attention Sinks"). Otherwise it attends to all. Raises
+    :class:`InputError` if sinks fill all slots.
     """
 
     slots: int = 0

@@ -46,33 +46,11 @@ def forward(
     *,
     source: bool = False,
 ) -> dict[str, Floats]:
-    """Evaluate the float model; return a dictionary from tensor names to arrays.
+    """Evaluate the float model; return its tensors by name, arrays [batch, rows, columns].
 
-    Arrays are [batch, rows, columns]. All inputs of a batch have the same length. For an encoder,
-    ``inputs`` are feature vectors, [batch, tokens, features], or token numbers, [batch, tokens].
-    The tensor ``input`` has the rows that the machine reads. If the model's first layer is linear,
-    they are the feature vectors ``inputs``; otherwise they are the embeddings of the tokens.
-
-    The tensor ``output`` is the model's result. If the field ``unit`` of the model's description is
-    true, each row of ``output`` is scaled to Euclidean length 1.
-
-    For a decoder, ``inputs`` are token numbers, [batch, n], that continue the texts in ``cache``.
-    The keys and values of these tokens are appended to ``cache``. If ``cache`` is None, the tokens
-    begin a text. Evaluating a text in several calls or in one call differs only in rounding.
-    ``output``, also named ``logits``, is [batch, n, vocabulary]: for each token, the scores of all
-    possible next tokens.
-
-    If ``source`` is true, only the encoder of an encoder-decoder is evaluated. ``inputs`` are the
-    token numbers of source texts, [batch, n]. The keys and values of the sources are stored in
-    ``cache``. Texts that are evaluated later with the same ``cache`` attend to these sources.
-
-    Names of tensors in layer i start with ``layers.i.``. Tensors whose names end in ``.scores`` or
-    ``.probabilities`` are [batch, heads, rows, all tokens]. A score is -inf if its row does not
-    attend to its token.
-
-    Raises :class:`InputError` if ``inputs`` has a wrong shape, a token is not in the vocabulary, or
-    a text is longer than the model allows. The same error is raised if ``source`` is true and the
-    model is not an encoder-decoder.
+    ``inputs`` are features [batch, tokens, features], or tokens [batch, tokens] that continue the
+    texts in ``cache``. ``source`` selects the encoder of an encoder-decoder. Raises
+    :class:`InputError` for invalid ``inputs``.
     """
     cache, graph = KvCache() if cache is None else cache, network(model)
     chosen = graph.source if source else graph

@@ -1,21 +1,4 @@
-"""The integer reference: evaluates any quantized model with whole tensors, without tiling.
-
-A decoder computes these tensors for each token. Numbers in parentheses are the equations of
-docs/numerics.md. The residual stream ``x``, the scores ``q k'`` and the logits are INT16; all other
-tensors are INT8. ``q``, ``k`` and ``v`` are queries, keys and values, ``p`` probabilities, and
-``W`` weights::
-
-    x = embedding[token]                      (2); learned positions are added
-    h = norm(x)                               (4)
-    q, k = rotate(h Wq), rotate(h Wk)         (9); some models first apply norm (4) to each head
-    v = h Wv                                  (1)
-    p = softmax(q k')                         (1), (3)
-    x = x + (p v) Wo                          (1), (2)
-    x = x + cross(norm(x))                    encoder-decoder: attention to k, v of the source
-    h = norm(x)                               (4)
-    x = x + (silu(h Wg) * (h Wu)) Wd          (2), (10); or x + gelu(h Wu) Wd
-    logits = norm(x) Wh                       (4), (1)
-"""
+"""The integer reference: evaluates any quantized model with whole tensors, without tiling."""
 
 import itertools
 from typing import Any
@@ -55,23 +38,11 @@ from celosia.sim.table import lookup
 def evaluate(
     model: IntegerGraph, inputs: ArrayLike, cache: KvCache | None = None
 ) -> dict[str, Ints]:
-    """Return a dictionary from each tensor's name to the integers that the machine computes for it.
+    """Evaluate a quantized model; return the machine's integers of each tensor by name.
 
-    - For an encoder, ``inputs`` are the real values that the host quantizes, [tokens, features].
-    - For a decoder, ``inputs`` are token numbers [n] that continue the text in ``cache``. The
-      evaluation adds the keys and values of these tokens to ``cache``. If ``cache`` is None, the
-      tokens begin a text. A text evaluated in several calls has the same results as in a single
-      call.
-    - For the encoder of an encoder-decoder, ``inputs`` are all token numbers [n] of a source. The
-      keys and values for the decoder are stored in ``cache``.
-
-    The tensors ``scores`` and ``probabilities`` of a layer's attention are [heads, rows, all
-    tokens], other tensors [rows, columns]. A decoder's ``logits`` are the scores after each token,
-    INT16 [n, vocabulary]. A greedy host chooses the token with the largest logit; if several tokens
-    have it, the token with the lowest number.
-
-    Raises :class:`InputError` if a token is not in the vocabulary, or the text is longer than the
-    position tables.
+    ``inputs`` are real values [tokens, features], or tokens [n] that continue the text in
+    ``cache``. Attention scores and probabilities are [heads, rows, tokens], other tensors [rows,
+    columns]. Raises :class:`InputError` for invalid tokens.
     """
     return _Evaluation(model, np.asarray(inputs), KvCache() if cache is None else cache).run()
 
@@ -79,10 +50,7 @@ def evaluate(
 def taken_in(model: IntegerGraph) -> set[str]:
     """Return the names of the tensors that softmax and normalization read.
 
-    If the configuration's field ``fused`` is false, the machine stores these tensors in the
-    scratchpad. If ``fused`` is true, it does not: softmax and normalization read sums of matrix
-    products from the accumulators, and requantize the sums themselves. The result has the same
-    names in both cases.
+    A machine with ``fused`` true does not store these tensors in the scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)
@@ -96,7 +64,22 @@ def _bounds(width: int) -> tuple[int, int]:
 
 
 class _Evaluation:
-    """One evaluation of a graph."""
+    """One evaluation of a graph.
+
+    A decoder's tensors, with the equations of docs/numerics.md in parentheses. The residual stream
+    ``x``, the scores ``q k'`` and the logits are INT16, all other tensors INT8::
+
+        x = embedding[token]                      (2); learned positions are added
+        h = norm(x)                               (4)
+        q, k = rotate(h Wq), rotate(h Wk)         (9); some models first apply norm (4) to each head
+        v = h Wv                                  (1)
+        p = softmax(q k')                         (1), (3)
+        x = x + (p v) Wo                          (1), (2)
+        x = x + cross(norm(x))                    encoder-decoder: attention to k, v of the source
+        h = norm(x)                               (4)
+        x = x + (silu(h Wg) * (h Wu)) Wd          (2), (10); or x + gelu(h Wu) Wd
+        logits = norm(x) Wh                       (4), (1)
+    """
 
     def __init__(self, model: IntegerGraph, inputs: NDArray[Any], cache: KvCache):
         self.model, self.cache = model, cache

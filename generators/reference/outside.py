@@ -39,14 +39,9 @@ _INPUTS = {
 def folder_reference(path: Path) -> Callable[..., Array]:
     """Return a function that computes a Hugging Face model's output with transformers.
 
-    The function takes one input of the model as an array without a batch axis. For an
-    encoder-decoder it takes two arrays: the token numbers of a source, and those of the answer. It
-    returns the output in float64, [rows, columns]. The model computes attention with the
-    implementation that transformers calls "eager".
-
-    Raises :class:`InputError` if torch or transformers is missing, or if they cannot read the
-    folder. It is also raised if the folder's file of weights lacks tensors, which transformers
-    would fill with random numbers.
+    It takes one input without a batch axis (source and answer for an encoder-decoder), and returns
+    float64 [rows, columns]. Raises :class:`InputError` if a library or a weight is missing, or the
+    folder cannot be read.
     """
     torch = library("torch", "A reference of a folder needs", extra="zoo")
     transformers = library("transformers", "A reference of a folder needs", extra="zoo")
@@ -108,13 +103,11 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 
 
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
-    """Return a function that computes an ONNX file's output with ONNX Runtime.
+    """Return a function that computes an ONNX file's output in float64 with ONNX Runtime.
 
-    The function takes one input: an array, or a dictionary from each input's name to its array. A
-    graph may have several outputs; the function returns the one that Celosia imports, in float64.
-    A graph in half precision runs in float32, as half precision rounds each node's result.
-    ``tokens`` is the number of the input's tokens, or 0 if the graph fixes this number. Raises
-    :class:`InputError` if ONNX Runtime is missing or cannot run the file.
+    It takes an array, or a dictionary of arrays by input name. ``tokens`` is the number of the
+    input's tokens, or 0 if the graph fixes it. Raises :class:`InputError` if the file cannot be
+    run.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)

@@ -34,11 +34,9 @@ class Sampling:
 
 
 def draw(logits: ArrayLike, sampling: Sampling, rng: np.random.Generator) -> int:
-    """Draw the next token by nucleus sampling (Holtzman et al. 2020); return its token number.
+    """Draw the next token from ``logits`` [n] by nucleus sampling (Holtzman et al. 2020).
 
-    ``logits`` [n] are the scores of all n tokens in the vocabulary, as real numbers. ``sampling``
-    has the temperature and the probability of the nucleus. If the temperature is 0, the result is
-    the token with the largest logit. Otherwise ``rng`` generates the random number of the draw.
+    At temperature 0, the result is the token with the largest logit, and ``rng`` is not used.
     """
     values = np.asarray(logits, np.float64)
     if sampling.greedy:

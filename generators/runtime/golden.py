@@ -28,23 +28,19 @@ class GoldenModel:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[NDArray[np.float64], Report]:
-        """Run the encoder on one input; return its output as real numbers, and a report of the run.
+        """Run the encoder on one input; return its real output [rows, columns] and a report.
 
-        The output is [rows, columns]. ``values`` is an input as in
-        :meth:`celosia.generators.runtime.host.Host.request`. ``bits`` (8, 4 or 2) is the number of
-        upper bits that the run reads of nested weights (stored in separate bit planes). For other
-        weights, ``bits`` must be 8.
+        ``values`` is an input as in :meth:`celosia.generators.runtime.host.Host.request`. ``bits``
+        (8, 4 or 2) is the number of upper bits that are read of nested weights.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
 
     def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
-        """Run one input; return a dictionary from the name of each tensor to its integers.
+        """Run the encoder on one input; return the integers of all tensors that it writes, by name.
 
-        The tensors are those that vector instructions write to the scratchpad. Scores and
-        probabilities are [heads, sequence, sequence], other tensors [rows, columns]. If an input
-        has fewer rows than the longest input, the machine does not compute the missing rows, which
-        are 0 in the result. The arguments are the same as for :meth:`run`.
+        Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
+        Rows beyond a shorter input are 0. The arguments are those of :meth:`run`.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []

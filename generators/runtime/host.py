@@ -54,14 +54,8 @@ class Request:
 class Host(Executable):
     """A compiled model's programs, and the data that a host needs to run them.
 
-    A host first processes the list :attr:`setup`: it writes images to external memory, and runs
-    setup programs. Then it writes ``words``, which has all other programs, to program memory. For
-    each run, the host writes the registers of a :class:`Run`, and starts the program at the run's
-    entry point.
-
-    The input of a run is either rows of numbers or token numbers. The host writes rows of numbers
-    to external memory (:meth:`request`), and token numbers to registers. A run of tokens continues
-    texts whose keys and values are in the cache.
+    A host first processes :attr:`setup`, then writes :attr:`words` to program memory. For each run,
+    it writes the input or token numbers and the run's registers, and starts the run's entry point.
     """
 
     name: str
@@ -140,30 +134,14 @@ class Host(Executable):
         again: bool = False,
         bits: int = OPERAND_BITS,
     ) -> Run:
-        """Return the run (entry point and register values) that processes successive tokens.
+        """Return the run that processes ``rows`` successive tokens from ``position`` on.
 
-        To execute the run, the host writes the register values, and starts a program at the entry
-        point.
+        - ``rows``: 0 stands for the longest input, or one token of a text.
+        - ``source``: tokens of the source; 0 stands for the most.
+        - ``again``: use the weights that an earlier run loaded, if they stay.
+        - ``bits``: upper bits of nested weights that the run reads.
 
-        - ``rows`` is the number of tokens. If it is 0, the run has the longest input or, for a
-          language model, one token.
-        - ``position`` is the position of the first token; it is 0 if the input is rows of numbers.
-        - ``tokens`` has the token numbers. If it is empty, the result omits the registers that
-          depend on token numbers; a prediction of cycles does not need them.
-        - ``source`` is the number of encoder tokens to which the tokens of an encoder-decoder
-          attend; 0 stands for the largest number.
-        - ``again`` is used if the input is rows of numbers. If it is true, and the weights stay on
-          the chip, the run uses the weights that an earlier run loaded. Otherwise the run loads all
-          weights that no setup program (:attr:`setup`) has loaded.
-        - ``bits`` (8, 4 or 2) is the number of upper bits that the run reads of nested weights
-          (stored as bit planes); for other weights it must be 8.
-
-        A model that processes two texts at once is an exception. The run then processes one token
-        of each text: ``tokens`` has one token number for each text, and the two tokens have the
-        same ``position``. The run computes the logits of the first text only.
-
-        Raises :class:`InputError` if the last token's position is not below :attr:`places`, the
-        largest number of tokens of an input or text.
+        Raises :class:`InputError` if a position is not below :attr:`places`.
         """
         if not self.reads_tokens:
             entry, rows = entry_at(ENCODE, bits), rows or self.places
@@ -178,17 +156,11 @@ class Host(Executable):
     def steps(
         self, positions: Sequence[int], tokens: Sequence[int] = (), *, bits: int = OPERAND_BITS
     ) -> list[Run]:
-        """Return the runs (entry points and register values) that process one token of each text.
+        """Return the runs that process one token of each text.
 
-        The model processes one text, or two texts at once. For text i, ``positions[i]`` is the
-        position of the token, and ``tokens[i]`` is the token number. If there is one text, the
-        result is one run. If there are two texts, the result is two runs. The first run processes
-        the tokens of the two texts, and computes the logits of the first text. The second run
-        computes the logits of the second text.
-
-        ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
-        (stored as bit planes); for other weights it must be 8. Raises :class:`InputError` if a
-        position is not below :attr:`places`, the largest number of tokens of a text.
+        ``positions`` and ``tokens`` have an element for each text. For two texts, a second run
+        computes the logits of the second text. ``bits`` is the number of upper weight bits to read.
+        Raises :class:`InputError` if a position is too large.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         whole = {
@@ -204,9 +176,8 @@ class Host(Executable):
     ) -> list[Run]:
         """Return two runs: one looks up the embeddings of ``tokens``, the other processes them.
 
-        ``tokens`` are 2 to :attr:`rows` successive tokens of a text, from ``position`` on. ``bits``
-        (8, 4 or 2) is the number of upper bits that the second run reads of nested weights
-        (stored as bit planes); for other weights it must be 8.
+        ``tokens`` are 2 to :attr:`rows` tokens of a text from ``position`` on. ``bits`` is the
+        number of upper weight bits that the second run reads.
         """
         words = registers(self.calls["words"], {RunNumber.POSITION: position}, tokens)
         return [Run("words", words), self.run(position, rows=len(tokens), bits=bits)]
@@ -264,33 +235,18 @@ class Host(Executable):
     def longest(self, bits: int) -> list[Run]:
         """Return the runs of the slowest inference or, for a language model, of the slowest token.
 
-        A run is a program's entry point and register values. The runs are used to predict the
-        largest number of cycles:
-
-        - If the input is rows of numbers, the result is one run with the longest input. This run
-          loads all weights.
-        - For a language model, the result is the runs from :meth:`steps` for one token of each
-          text. The tokens are at :attr:`last_position`, where they attend to the largest number of
-          earlier tokens.
-
-        ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
-        (stored as bit planes); for other weights it must be 8.
+        The slowest inference has the longest input, and loads all weights. The slowest token is at
+        :attr:`last_position`. ``bits`` is the number of upper weight bits to read.
         """
         if self.reads_tokens:
             return self.steps([self.last_position] * self.batch, bits=bits)
         return [self.run(bits=bits)]
 
     def predict_longest(self, latency: int, interval: int = 1, *, bits: int = OPERAND_BITS) -> int:
-        """Return the predicted number of cycles of the model's slowest inference or slowest token.
+        """Return the predicted cycles of the runs that :meth:`longest` returns.
 
-        If the input is rows of numbers, the slowest inference has the longest input, and loads all
-        weights. For a language model, the slowest token is the last one for which the cache has
-        room. If the model processes two texts at once, the result is the sum of the cycles for one
-        token of each text.
-
-        ``bits`` (8, 4 or 2) is the number of upper bits that the runs read of nested weights
-        (stored as bit planes); for other weights it must be 8. External memory returns the first
-        word ``latency`` cycles after a request, then one word every ``interval`` cycles.
+        External memory returns the first word ``latency`` cycles after a request, then one every
+        ``interval`` cycles. ``bits`` is the number of upper weight bits to read.
         """
         return self.cycles(self.longest(bits), latency, interval)
 
@@ -319,11 +275,9 @@ class Host(Executable):
         return self.output.bytes
 
     def length(self, rows: int | None = None) -> int:
-        """Return the number of tokens that a run processes for an input of ``rows`` rows.
+        """Return the number of tokens of one input of a run with ``rows`` input rows.
 
-        Each row of the input is a token. If the program adds a class token to the input, the result
-        is ``rows + 1``. For a batch, ``rows`` is the number of rows of all inputs, and the result
-        is the number of tokens of one input. If ``rows`` is None, inputs have the largest size.
+        A class token counts as a token. If ``rows`` is None, inputs have the largest size.
         """
         return self.places - (0 if rows is None else self.input.rows - rows)
 
@@ -335,11 +289,9 @@ class Host(Executable):
     def request(self, values: NDArray[np.floating]) -> Request:
         """Return the memory contents and register values that a host writes before an inference.
 
-        ``values`` is the input, [rows, features]; for a batch, the rows of all inputs. If the model
-        allows variable lengths, ``values`` may have fewer rows than the longest input. If the model
-        has no linear embedding, the rows are embedded tokens
-        (:func:`celosia.generators.frontend.embedding.lookup`). Raises :class:`InputError` if the
-        shape of ``values`` is wrong, or a number is not finite.
+        ``values`` is the input [rows, features]; for a batch, the rows of all inputs. Without a
+        linear embedding, rows are embedded tokens. Raises :class:`InputError` for a wrong shape or
+        a number that is not finite.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = min(self.writes), source.rows
@@ -367,12 +319,10 @@ class Host(Executable):
         return Request(self.writes[rows], dict(run.registers))
 
     def output_integers(self, data: bytes) -> NDArray[np.int64]:
-        """Return the output of a run as an array of integers, [rows, columns], from its bytes.
+        """Return the output of a run [rows, columns] as integers, from its bytes in memory.
 
-        ``data`` has the bytes of the output, row by row. An element is a signed integer of two
-        bytes (INT16, the lower byte first) if ``output.wide`` is true. Otherwise it is a signed
-        integer of one byte (INT8). If a run processes a batch of inputs, the array has the output
-        rows of all inputs.
+        Elements are INT16, little-endian, if ``output.wide`` is true, otherwise INT8. For a batch,
+        the rows are those of all inputs.
         """
         values = np.frombuffer(data, "<i2" if self.output.wide else np.int8)
         return values.reshape(self.output.rows, self.output.columns).astype(np.int64)

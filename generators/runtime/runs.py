@@ -10,11 +10,10 @@ from celosia.sim.report import Report
 
 
 class Runs:
-    """Runs a compiled encoder again and again on a machine that runs no other program.
+    """Runs a compiled encoder repeatedly on a machine that runs no other program.
 
-    A run loads weights and parameters unless the previous run has left them on the chip. So the
-    first run loads them, as does a run after a reset, an abort or an error. If weights do not stay
-    on the chip, every run loads them.
+    If weights can stay on the chip, only the first run and a run after a reset, an abort or an
+    error load them.
     """
 
     def __init__(self, compiled: Host, machine: Machine):
@@ -26,15 +25,11 @@ class Runs:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[bytes, Report, bool]:
-        """Run the encoder on one input; return the output's bytes, a report of the run, and a flag.
+        """Run the encoder on one input; return the output's bytes, a report and a flag.
 
-        The flag is true if the run has loaded no weights, because the previous run has left them on
-        the chip. ``values`` is the input, [rows, features], in the form that
-        :meth:`celosia.generators.runtime.host.Host.request` accepts. ``bits`` (8, 4 or 2) is the
-        number of upper bits that the run loads of nested weights (stored as bit planes); for other
-        weights it must be 8.
-
-        Raises :class:`RunError` if the run ends with an error.
+        The flag is true if the run used weights that the previous run left. ``values`` [rows,
+        features] is an input, ``bits`` the number of upper weight bits to read. Raises
+        :class:`RunError` if the run ends with an error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

@@ -28,12 +28,8 @@ class Lengths(Protocol):
 def check_length(model: Lengths, tokens: Sequence[int], steps: int, places: int) -> None:
     """Raise :class:`InputError` if a language model cannot process the input ``tokens``.
 
-    Every token must be in the model's vocabulary. The other conditions depend on the model:
-
-    - For an encoder-decoder, ``tokens`` are the encoder's input, of 1 to ``source_positions``
-      tokens.
-    - For a decoder, ``tokens`` are a prompt, after which the model generates ``steps`` tokens. The
-      prompt and the generated tokens except the last must fit ``places`` positions.
+    An encoder-decoder takes 1 to ``source_positions`` tokens. A decoder's prompt and ``steps - 1``
+    generated tokens must fit ``places`` positions. All tokens must be in the vocabulary.
     """
     wrong = next((token for token in tokens if token >= model.vocabulary), None)
     if wrong is not None:
