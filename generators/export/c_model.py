@@ -28,22 +28,11 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C files of a compiled encoder: a dictionary from file name to content.
+    """Return the C files of a compiled encoder: model, samples and driver, by file name.
 
-    The files are the model, sample inputs with the expected outputs, and a driver (C code that runs
-    the model on the accelerator). The model is ``NAME_model`` in ``NAME_model.c``; NAME is derived
-    from the model's name. The arguments are:
-
-    - ``compiled``, the encoder;
-    - ``inputs``, the samples: each is an array of real numbers that :meth:`Host.request` accepts;
-    - ``outputs``, the bytes of the expected output for each sample; bytes beyond the size of the
-      model's output are ignored;
-    - ``names``, the names of the output's columns;
-    - ``bits``, the number of upper bits of each weight that the accelerator reads: 8, or for nested
-      weights (readable with fewer bits) also 4 or 2.
-
-    Raises :class:`InputError` if a Python package is missing that generates a C header of the
-    accelerator's registers.
+    ``outputs`` are the expected output bytes of ``inputs``, ``names`` the output's columns.
+    ``bits`` is the number of upper bits read of nested weights. Raises :class:`InputError` if a
+    Python package is missing.
     """
     image = compiled.image.tobytes()
     start, again = (compiled.run(again=kept, bits=bits).entry for kept in (False, True))

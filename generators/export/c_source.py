@@ -41,22 +41,11 @@ def model_files(
     fields: Iterable[str],
     samples: Samples,
 ) -> dict[str, str | bytes]:
-    """Return the C files of a compiled model: a dictionary from file name to content.
+    """Return the C files of a compiled model and its driver, by file name.
 
-    The files are the header and the source of the model ``NAME_model``, a source with sample
-    inputs, and a driver (C code that runs the model on the accelerator). NAME is derived from the
-    model's name. Two further files describe the accelerator's registers: a C header and a SystemRDL
-    file. The arguments are:
-
-    - ``code``, the compiled model;
-    - ``modules``, the names of the driver's C modules; each has a ``.c`` and a ``.h`` file, and the
-      last one runs the model;
-    - ``arrays``, lines of C code that define all constant arrays of the model except its program;
-    - ``fields``, the initializers of the fields of the C structure ``NAME_model``, in the order of
-      their declaration;
-    - ``samples``, C code that defines the sample inputs and the expected outputs.
-
-    Raises :class:`InputError` if a Python package that generates the header is missing.
+    ``modules`` are the driver's C modules; the last one runs the model. ``arrays`` and ``fields``
+    are C lines: constant arrays, and initializers in order. Raises :class:`InputError` if a Python
+    package is missing.
     """
     name, kind, depth = identifier(code.name), modules[-1], code.config.control.program_depth
     paths = [_DRIVER / f"{module}{ending}" for module in modules for ending in (".c", ".h")]

@@ -36,19 +36,11 @@ def text_c_files(
     samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C files of a compiled decoder: a dictionary from file names to contents.
+    """Return the C files of a compiled decoder: model, samples and driver, by file name.
 
-    The files are the model, sample texts, and the driver. The model is ``NAME_model`` in
-    ``NAME_model.c``; NAME is derived from the model's name. The arguments are:
-
-    - ``tokenizer``, which has the bytes of each token; the model includes these bytes;
-    - ``samples``, sample texts, which the program processes as one batch; their number is
-      ``program.batch``;
-    - ``bits``, the number of upper bits of each weight that the machine reads: 8, or for nested
-      weights (readable with fewer bits) also 4 or 2.
-
-    Raises :class:`InputError` if a token has too many bytes, or if a Python package that generates
-    the C header of the machine's registers is missing.
+    ``samples`` are ``program.batch`` texts. ``bits`` is the number of upper bits read of nested
+    weights. Raises :class:`InputError` if a token has too many bytes, or a Python package is
+    missing.
     """
     name = identifier(program.name)
     modules, made = ["celosia", "celosia_text"], one_sample(name, samples[0])

@@ -20,10 +20,8 @@ _LONGEST_NAME = 40
 class Script:
     """Builds a flash image of records, which a board executes one after another at power-on.
 
-    A record is a command for the board. It contains requests of the host link (the protocol with
-    which a host controls the accelerator), or makes the board send text or wait for the end of a
-    program. Each method appends records to the attribute ``body`` (bytes). ``payload`` is the
-    largest data size of a request (bytes).
+    Each method appends records to the bytes :attr:`body`. ``payload`` is the largest data size of a
+    request of the host link (bytes).
     """
 
     def __init__(self, payload: int):
@@ -64,9 +62,8 @@ class Script:
     def compare(self, addr: int, count: int) -> None:
         """Append a record with which the board finds the largest of several INT16 scores.
 
-        The scores are the outputs of a model in external memory: ``count`` bytes from byte address
-        ``addr`` on. The records that :meth:`name` and :meth:`choose_register` append later use the
-        index of the largest score, counted from 0.
+        The scores are ``count`` bytes of external memory from byte address ``addr`` on. Later
+        records of :meth:`name` and :meth:`choose_register` use the index of the largest.
         """
         self._ask(Command.READ_MEMORY, count, addr)
 
@@ -75,24 +72,19 @@ class Script:
         self.body += record(Op.TEXT, text.encode())
 
     def name(self, labels: Sequence[bytes]) -> None:
-        """Append a record with which the board sends one of ``labels`` over the serial line.
+        """Append a record with which the board sends ``labels[i]`` over the serial line.
 
-        An earlier record, appended by :meth:`compare`, makes the board find the largest of several
-        scores. ``labels`` has one text for each score. The board sends the text with the index of
-        the largest score. Texts are cut to ``ENTRY_BYTES`` bytes.
+        The index i is that of the largest score, found by the record of :meth:`compare`. Texts are
+        cut to ``ENTRY_BYTES`` bytes.
         """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Append a record with which the board writes one of several values to a register.
+        """Append a record with which the board writes ``values[i]`` to register ``number``.
 
-        An earlier record, appended by :meth:`compare`, makes the board find the largest of several
-        scores. If score i is the largest, counted from 0, the board writes ``values[i]``.
-
-        - ``number`` is the number of the register. It is one of the accelerator's registers that
-          programs read.
-        - ``values`` has one integer for each score. Each integer is reduced modulo 2**32.
+        The index i is that of the largest score, found by the record of :meth:`compare`. Values are
+        reduced modulo 2**32.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
@@ -114,16 +106,11 @@ def power_on_image(
     labels: Sequence[str],
     payload: int,
 ) -> bytes:
-    """Return the flash image that loads an encoder and runs it on each of ``inputs``.
+    """Return the flash image with which a board runs an encoder on ``inputs`` at power-on.
 
-    Each element of ``inputs`` has the rows of one input, as :meth:`Host.request` accepts them. At
-    power-on the board sends a line over the serial line: the model's name, then the class of each
-    input. The class is the index of the output's largest score. The board sends the class's label
-    from ``labels`` or, if ``labels`` is empty, the index. ``payload`` is the largest data size of a
-    host link request (bytes).
-
-    If there are inputs, the output must be one row of 2 to ``ENTRIES`` INT16 scores, and the model
-    must run one input at a time. Otherwise :class:`InputError` is raised.
+    The board sends the class of each input over the serial line: its label or, without ``labels``,
+    its index. ``payload`` is the most bytes of a request. Raises :class:`InputError` if the output
+    is no row of INT16 scores.
     """
     script = Script(payload)
     script.write_memory(0, compiled.image.tobytes())
@@ -152,18 +139,9 @@ def text_image(
 ) -> bytes:
     """Return the flash image with which a board continues a prompt by ``steps`` tokens.
 
-    At power-on, the board sends one line of text over the serial line: the model's name, the prompt
-    and its continuation. Each step appends the token with the largest score. ``payload`` is the
-    largest data size of a host link request (bytes).
-
-    The board chooses the tokens, so the image must provide for every token. For each step, the
-    image has a table with the text of every token of the vocabulary. The board sends the text of
-    the chosen token, without its zero bytes. For each step but the last, the image also has a table
-    with a register write for every token. The board executes the register write of the chosen
-    token, which makes that token the input of the next step.
-
-    Raises :class:`InputError` if the vocabulary has more tokens than a table can hold, or if a
-    token's text has too many bytes.
+    At power-on, the board sends the model's name, the prompt and the continuation over the serial
+    line. ``payload`` is the most bytes of a request. Raises :class:`InputError` if the vocabulary
+    or a token is too large.
     """
     script, words = Script(payload), range(program.vocabulary)
     tokens = tokenizer.encode(prompt)

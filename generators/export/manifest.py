@@ -48,31 +48,9 @@ def manifest(
 ) -> dict[str, Any]:
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
-    ``code`` is the compiled model, and ``source`` is the imported float model. A host first
-    processes the entries of the manifest's list ``setup`` in order:
-
-    - The host writes the entry's image file to external memory, from address 0 on.
-    - If the entry names a setup program, the host loads that program, starts it at word 0 and waits
-      for its end. A setup program copies the image to memories in the chip.
-
-    Then the host loads the program that the manifest's entry ``program`` describes. This entry has
-    a dictionary ``entries`` of the entry points: the word addresses at which the host can start the
-    program. All other addresses are in bytes.
-
-    The manifest also has these entries:
-
-    - ``tensors``: for each entry point, the names of the tensors that vector instructions write, in
-      the order of execution;
-    - ``made``: the argument ``made``, facts about the quantization;
-    - ``host``: descriptions of the host's computations before and after the machine's run;
-    - ``labels``, only for an encoder: the argument ``names``, the names of the output's columns;
-    - ``cycles``: the predicted number of cycles for an encoder's longest input, or for a decoder's
-      last token; None for a microcoded machine.
-
-    The arguments ``latency`` and ``interval`` describe the external memory for this prediction: the
-    memory returns the first word of an access after ``latency`` cycles, and one more word every
-    ``interval`` cycles. The argument ``bits`` is the number of upper bits of each weight that the
-    machine reads: 8, or for nested weights (readable with fewer bits) also 4 or 2.
+    ``code`` is the compiled model, ``source`` the float model, ``made`` facts about the
+    quantization, ``names`` the output's columns. ``latency`` and ``interval`` (cycles) of external
+    memory, and ``bits`` read of each weight, are for the predicted cycles.
     """
     config, text = code.config.replace(trace=False), code.reads_tokens
     cycles = None
@@ -223,13 +201,10 @@ def _calls(program: Host) -> dict[str, dict[str, Any]]:
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
     """Return the manifest's entry that describes a tokenizer, a dictionary.
 
-    - ``file``: the name of the tokenizer's file, or None if there is no file;
-    - ``begin``: the token that begins a text;
-    - ``ends``: a sorted list of the tokens that end a text;
-    - ``split``: true if special tokens in a text are encoded as ordinary text;
-    - ``cleaned``: true if decoding removes spaces before punctuation.
-
-    ``split`` and ``cleaned`` are false for a tokenizer that is not a :class:`TextTokenizer`.
+    - ``file``: name of its file, or None.
+    - ``begin``, ``ends``: tokens that begin and end a text.
+    - ``split``: special tokens are encoded as ordinary text.
+    - ``cleaned``: decoding removes spaces before punctuation.
     """
     return {
         "file": file,

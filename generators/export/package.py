@@ -36,23 +36,9 @@ def package(
 ) -> dict[str, str | bytes]:
     """Return the files of a compiled model: a dictionary from file name to content.
 
-    - ``program.hex`` has the whole program as hexadecimal text; ``program.bin`` has the same words
-      as bytes.
-    - ``config.toml`` has the machine's configuration, and ``model.json`` the :func:`manifest`.
-    - ``image.bin`` has the content of external memory, from address 0 on, with which the model
-      runs.
-    - ``setup_N.bin``, only for decoders, is setup program N. The setup programs run once, in the
-      order 0, 1 and so on. Each copies data from external memory to the chip's memories.
-    - ``setup_N_image.bin`` has the data for setup program N. A host writes these data to external
-      memory, from address 0 on, before the program runs. The last setup program has no such file:
-      it copies data from ``image.bin``, which stays in external memory afterwards.
-    - A decoder's result also has the tokenizer's file, if there is one.
-
-    Words in ``.bin`` files are least significant byte first. ``origin`` becomes the manifest's
-    entry on how to load the float model again; it is None if the model's source is unknown. The
-    other arguments are those of :func:`manifest`.
-
-    Raises :class:`InputError` if the tokenizer's file cannot be read.
+    The files are programs, configuration, manifest, memory images, and a decoder's tokenizer.
+    ``origin`` is the manifest's entry on the float model. Raises :class:`InputError` if the
+    tokenizer's file cannot be read.
     """
     memory = {"latency": latency, "interval": interval, "bits": bits}
     known, tokenizer = manifest(code, source, made, names, **memory), dict[str, str | bytes]()

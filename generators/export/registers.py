@@ -24,13 +24,11 @@ _TITLE = "Celosia registers"
 
 
 def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
-    """Return the C header of the registers: masks of their fields, and a struct of all registers.
+    """Return the C header of the registers: masks of fields, and a struct for register offsets.
 
-    Use the struct for offsets only: it is packed, so compilers access its members byte by byte.
-    ``program_depth`` is the size of program memory (words), which sets the width of the registers
-    PC and PROGRAM_ADDR.
-
-    Raises :class:`InputError` if a Python package that generates the header is missing.
+    Compilers access the packed struct byte by byte, so firmware must not use it for accesses.
+    ``program_depth`` is the size of program memory (words). Raises :class:`InputError` if a Python
+    package is missing.
     """
     exporter = _module("peakrdl_cheader.exporter").CHeaderExporter()
     standards = _module("peakrdl_cheader.c_standards").CStandard

@@ -28,11 +28,10 @@ def summary(thing: object) -> str:
 
 
 def parameters(component: wiring.Component) -> dict[str, str]:
-    """Return the arguments with which a component was constructed: a dictionary from name to text.
+    """Return the constructor arguments of a component as text, by name.
 
-    The names are those of the parameters of the constructor of the component's class. A parameter
-    is omitted unless its value is an integer, a text, a truth value, an enumeration member, a
-    shape, or a short list of integers. So a :class:`Config` is omitted.
+    Only integers, texts, truth values, enumeration members, shapes and short lists of integers are
+    included.
     """
     texts = {}
     for name in inspect.signature(type(component)).parameters:
@@ -59,11 +58,9 @@ def configuration(component: wiring.Component) -> list[str]:
 
 
 def meanings(component: wiring.Component) -> dict[str, str]:
-    """Return a dictionary from the name of each port in Verilog to the port's description.
+    """Return a description of each port by its name in Verilog, clock and reset included.
 
-    The dictionary includes the clock and the reset. A description is the clause of the component's
-    docstring that mentions the port. If the docstring does not describe the ports, the descriptions
-    are in the component's attribute ``port_meanings``.
+    Descriptions are from the component's docstring, or from its attribute ``port_meanings``.
     """
     texts = dict(_IMPLICIT)
     for path, text in _walk(component.signature, _own_doc(component), ()):
@@ -72,11 +69,10 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 
 
 def groups(component: wiring.Component) -> dict[str, str]:
-    """Return a dictionary from the name of each interface of a component to its description.
+    """Return a description of each interface of a component by name, streams omitted.
 
-    The names of the interface's ports begin with the interface's name. Streams are omitted. The
-    description is the clause of the component's docstring that mentions the interface. If there is
-    no such clause, it is the first sentence of the docstring of the interface's signature.
+    The ports of an interface begin with its name. The description is from the component's
+    docstring, or else from the signature's.
     """
     doc = _own_doc(component)
     return {
@@ -88,16 +84,10 @@ def groups(component: wiring.Component) -> dict[str, str]:
 
 
 def ports(component: wiring.Component) -> list[dict[str, Any]]:
-    """Return descriptions of a component's ports: a dictionary for each port.
+    """Return a description of each port with bits: a list of dictionaries.
 
-    A port without bits is omitted. A dictionary has these keys:
-
-    - ``name``: the name of the port in Verilog;
-    - ``direction``: "input" or "output";
-    - ``width``: the number of bits;
-    - ``signed``: true if the bits are a signed number;
-    - ``meaning``: a description, from :func:`meanings`;
-    - ``fields``: a list of the port's bit fields, if the port has a layout.
+    The keys are ``name`` (in Verilog), ``direction`` ("input" or "output"), ``width`` in bits,
+    ``signed`` and ``meaning``. A port with a layout also has ``fields``, a list of its bit fields.
     """
     texts = meanings(component)
     result = []

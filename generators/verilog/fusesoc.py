@@ -16,10 +16,8 @@ _VERILOG = "verilogSource-2005"
 def core_file(config: Config, module: str, meaning: str, testbench: Sequence[str] = ()) -> str:
     """Return the text of a FuseSoC core file (CAPI 2) for a module.
 
-    The core's name contains the names of the module and of the configuration. ``meaning`` is the
-    module's description. ``testbench`` lists the names of the testbench's files, the Verilog file
-    first. If ``testbench`` is not empty, the core has a target ``sim``, which simulates the module
-    with these files.
+    ``meaning`` is the module's description. ``testbench`` lists the files of a testbench, the
+    Verilog file first; with it, the core has a target ``sim``.
     """
     name = "".join(letter if letter.isalnum() else "_" for letter in f"{module}_{config.name}")
     filesets: dict[str, Any] = {"rtl": {"files": [f"{module}.v"], "file_type": _VERILOG}}

@@ -1,9 +1,6 @@
 """Conversion of a component to RTLIL, with one module for each distinct subcomponent.
 
-Amaranth's conversion of a design makes a separate module for each instance, and omits the ports
-that this instance does not use. The conversion here makes one module for each distinct
-:class:`celosia.hdl.component.Component`, with all ports of its signature. Each use of this
-component in a design becomes an instance of this one module.
+Equal subcomponents become instances of one module with all ports of their signature.
 """
 
 import gc
@@ -35,42 +32,25 @@ from celosia.hdl.component import Component as Stored
 
 @dataclass
 class ModuleSource:
-    """A module of a design in RTLIL, the text format of the synthesis tool Yosys.
-
-    A design is a component and its subcomponents, which are objects of the class
-    :class:`celosia.hdl.component.Component`. Components of one class with equal circuits share a
-    module.
-
-    - ``name``: the name of the module.
-    - ``component``: the first of the components that share the module.
-    - ``parameters``: a dictionary from the names of constructor parameters to their values as text.
-      It has only parameters that are equal in all components that share the module.
-    - ``text``: the RTLIL of the module. A component may contain Amaranth submodules that are not
-      components. The RTLIL includes these submodules, whose names begin with ``name``.
-    """
+    """A module of a design in RTLIL, the text format of the synthesis tool Yosys."""
 
     name: str
     component: Component
+    """The first of the components that share the module."""
     parameters: dict[str, str]
+    """Constructor arguments that are equal in all components that share the module."""
     text: str
+    """RTLIL of the module, and of its submodules that are no components."""
 
 
 def distinct_modules(
     component: Component, top: str, prefix: str, *, places: bool = False
 ) -> list[ModuleSource]:
-    """Convert a component and all its subcomponents to modules in RTLIL, without duplicates.
+    """Convert a component and its subcomponents to RTLIL modules, the top module first.
 
-    RTLIL is the text format of the synthesis tool Yosys. Subcomponents of one class with equal
-    circuits share one module. The result has a :class:`ModuleSource`, with the name and the RTLIL,
-    for each module. The top module comes first.
-
-    - ``component``: the component of the top module.
-    - ``top``: the name of the top module.
-    - ``prefix``: the first part of the names of all other modules. An underscore and the name of
-      the component's class follow. If a class has several modules, the names of all but the first
-      also have a number.
-    - ``places``: if true, each cell in the RTLIL has the attribute ``src``: the Python file and
-      line that created the cell. Otherwise no cell has this attribute.
+    Equal subcomponents share a module. ``top`` is the top module's name; the other names are
+    ``prefix``, an underscore, the class and a number. If ``places`` is true, each cell has its
+    Python file and line.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)
@@ -205,17 +185,10 @@ def _named(text: str, parts: Sequence[ModuleSource | None]) -> str:
 
 
 def circuit_key(component: Component) -> Any:
-    """Return a dictionary key that identifies a component's circuit, or None if there is no key.
+    """Return a dictionary key that is equal for components with equal circuits, or None.
 
-    Components with equal keys have equal circuits, and can share a module. The key is a tuple of
-    the component's class, attributes and ports. It has no private attributes of Amaranth. Some
-    attributes cannot be compared, such as a signal or another component. Such an attribute is
-    treated as follows:
-
-    - If the class is not one of this library: there is no key.
-    - If the attribute stores an argument of the class's constructor: there is no key.
-    - Otherwise: the attribute is not in the key. The key still has the constructor's arguments,
-      which determine the attribute.
+    The key has the class, attributes and ports. The result is None if a constructor argument, or
+    any attribute of a class outside this library, cannot be compared.
     """
     kind, ports = type(component), set(component.signature.members)
     bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))

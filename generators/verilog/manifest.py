@@ -18,18 +18,11 @@ from celosia.hdl.micro.machine import MicroMachine
 
 
 def manifest(component: Component, name: str, config: Config) -> str:
-    """Return a JSON text, an object that describes a generated module.
+    """Return a JSON object that describes a generated module.
 
-    The object has these entries:
-
-    - ``module``: the module's name;
-    - ``meaning``: a short description;
-    - ``configuration``: the value of each field;
-    - ``ports``: a list with an object for each port;
-    - ``registers`` and ``instructions``: lists, only for an accelerator;
-    - ``operands``: a description of each operand, only for an accelerator;
-    - ``bus``: a description of the memory bus, only if external memory is on a standard bus;
-    - ``control``: a description of the host's bus, only if the host port is on a standard bus.
+    The object has the module's name, meaning, configuration and ports. Accelerators also have
+    ``registers``, ``instructions`` and ``operands``, and ``bus`` or ``control`` for ports on a
+    standard bus.
     """
     result: dict[str, Any] = {
         "module": name,

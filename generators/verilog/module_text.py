@@ -95,12 +95,10 @@ class ModuleText:
         return re.sub(r"\b_\d+\b", lambda match: following.get(match[0], match[0]), body)
 
     def text(self, comment: str, texts: dict[str, str], interfaces: dict[str, str]) -> str:
-        """Return the module's Verilog with ``comment`` before it, and a comment for each port.
+        """Return the module's Verilog with ``comment`` before it, and comments for ports.
 
-        ``texts`` is a dictionary from port names to comments. The ports are written in the order of
-        this dictionary. ``interfaces`` is a dictionary from interface names to comments. An
-        interface's name is the common prefix of its ports; its comment precedes these ports. A port
-        without an entry has no comment.
+        ``texts`` has a comment for each port, in the order in which ports are written.
+        ``interfaces`` has a comment for each interface, the common first part of port names.
         """
         ports = list(self._ports)
         if texts:
@@ -122,9 +120,8 @@ class ModuleText:
     def like(self, comment: str, header: str) -> str:
         """Return the module's Verilog with ``comment`` before it, and a port list like ``header``.
 
-        ``header`` is a Verilog port list with comments. Its ports must have the names of this
-        module's ports. The result's port list has the order and the comments of ``header``, but the
-        declarations (direction, type and width) of this module's ports.
+        ``header`` is a port list with comments and the same port names. The result has its order
+        and comments, but this module's declarations.
         """
 
         def port(line: re.Match[str]) -> str:

@@ -265,11 +265,10 @@ _TAKEN = {"std": "SystemVerilog's own package", "TOP": "Verilator's own module"}
 
 
 def check_module_name(label: str, name: str) -> None:
-    """Raise :class:`InputError` if ``name`` is not a valid module name.
+    """Raise :class:`InputError` if ``name`` is no valid module name or prefix of module names.
 
-    A prefix of module names is checked in the same way. A valid name has only ASCII letters, digits
-    and underscores, and its first character is not a digit. It is not a reserved word of
-    SystemVerilog. ``label`` is the subject of the error message.
+    A valid name has only ASCII letters, digits and underscores, no digit first, and is no reserved
+    word of SystemVerilog. ``label`` is the subject of the error message.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise InputError(
@@ -285,10 +284,8 @@ def check_module_name(label: str, name: str) -> None:
 def check_top_name(label: str, name: str, component: Component) -> None:
     """Raise :class:`InputError` if ``name`` cannot be the name of a component's top module.
 
-    Names that :func:`check_module_name` refuses are invalid. ``clk``, ``rst`` and the names of the
-    component's other ports are invalid too: Verilator refuses a top module with the name of a port.
-    ``std`` and ``TOP`` are invalid because SystemVerilog and Verilator use these names. ``label``
-    is the subject of the error message.
+    The name must be a valid module name, but not a port's name (``clk`` and ``rst`` included),
+    ``std`` or ``TOP``. ``label`` is the subject of the error message.
     """
     check_module_name(label, name)
     if name in _TAKEN:

@@ -1,9 +1,7 @@
 """Simplification of Amaranth's RTLIL without changing the circuit.
 
-Unused logic is removed, as are aliases (second names) of signals and of their fields. Equal cells
-are merged, because Amaranth writes an expression once for every use. Wires at the ports of an
-instance are named after the instance and the port. Of several signals with one name in a module,
-all but the first get a number (``name_2``).
+Unused logic and aliases of signals are removed, equal cells are merged, and wires are named after
+the instance and port that they connect.
 """
 
 import re

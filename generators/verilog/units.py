@@ -49,9 +49,8 @@ _FORMATS = "int4,ternary"
 def sparse_lanes(config: Config) -> int:
     """Return the number of lanes of a zero-skip unit that is generated separately.
 
-    The unit multiplies by sparse matrices and skips their zeros. The result is the configuration's
-    ``sparse_lanes``. If ``sparse_lanes`` is 0, the configured machine lacks the unit. The result is
-    then the number of sparse entries that fit in the largest scratchpad access.
+    If the configuration's ``sparse_lanes`` is 0, it is the number of sparse entries in the largest
+    scratchpad access.
     """
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
@@ -130,15 +129,11 @@ CONTROL_BUSES = ("native", *CONTROLS)
 def make_accelerator(
     config: Config, bus: str, addr_width: int, base: int, control: str = "native"
 ) -> Component:
-    """Return the accelerator whose memory port is on ``bus`` and whose host port is on ``control``.
+    """Return the accelerator with its memory port on ``bus`` and its host port on ``control``.
 
-    ``bus`` is one of ``BUSES``, ``control`` one of ``CONTROL_BUSES``. With the name ``native``, the
-    accelerator has the port itself, without a bridge to a bus. ``addr_width`` is the width of a
-    byte address on the memory bus (bits). ``base`` is the bus address of the first byte of external
-    memory. If ``bus`` is ``native``, ``addr_width`` and ``base`` have no effect.
-
-    Raises :class:`InputError` if a bus is unknown, or if ``addr_width`` is too small for the
-    memory. The same error is raised if ``base`` is not a multiple of the memory's size.
+    ``native`` is a port without a bus. ``addr_width`` is the width of byte addresses on the memory
+    bus, ``base`` the address of external memory. Raises :class:`InputError` if an argument is
+    invalid.
     """
     check_known("bus", bus, BUSES)
     check_known("control", control, CONTROL_BUSES)

@@ -56,19 +56,11 @@ def to_verilog(
     *,
     places: bool = False,
 ) -> str:
-    """Return the Verilog of a component and all its subcomponents, the top module first.
+    """Return the Verilog of a component and its subcomponents, the top module first.
 
-    The top module's name is ``name``; by default it is the name of the component's class.
-    Subcomponents of one class with equal circuits share one module. Its name is ``prefix``, an
-    underscore and the name of the class; by default, ``prefix`` is the top module's name. If a
-    class has several modules, the names of all but the first also have a number.
-
-    If ``places`` is true, each expression has the attribute ``src``: the Python file and line that
-    created it. Otherwise there are no such attributes. If the name of a port or signal is a
-    reserved word of SystemVerilog, an underscore is added to it. Equal components give the same
-    text, byte for byte.
-
-    Raises :class:`InputError` if ``name`` or ``prefix`` cannot be a module's name.
+    The names of other modules begin with ``prefix``, by default the top module's ``name``. Equal
+    subcomponents share a module. ``places`` adds Python file and line. Raises :class:`InputError`
+    for an invalid name.
     """
     top = name or type(component).__name__
     check_top_name("Name of a top module", top, component)
