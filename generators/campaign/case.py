@@ -29,17 +29,16 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Case:
-    """One test case of a campaign: the data that a job (a function) needs to run the case.
-
-    ``kind`` is the kind of job, for example ``fault``. ``seed`` is the random seed of the campaign,
-    and ``index`` is the number of the case in the campaign, from 0 on. ``fields`` has the
-    campaign's settings: pairs (name, value), sorted by name.
-    """
+    """One test case of a campaign: the data that a job (a function) needs to run the case."""
 
     kind: str
+    """Kind of job, for example ``fault``."""
     seed: int
+    """Random seed of the campaign."""
     index: int
+    """Number of the case in the campaign, from 0 on."""
     fields: tuple[tuple[str, str], ...] = ()
+    """Settings of the campaign: pairs (name, value), sorted by name."""
 
     def __str__(self) -> str:
         """Return the text that :meth:`parse` reads."""

@@ -32,20 +32,11 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run the first ``count`` cases of a series, except cases that have a stored outcome.
+    """Run the first ``count`` cases of a series that have no stored outcome; return all outcomes.
 
-    Returns an iterator over the outcomes of all ``count`` cases, both new and stored, in index
-    order. The function ``job`` runs one case in a worker (a process, for example). If ``job``
-    raises an exception, the case's outcome contains the error: the message of a :class:`RunError`,
-    or the traceback of any other exception.
-
-    Each worker gets ``chunk`` cases (a chunk) at a time. After the last case of a chunk, the
-    outcomes of the chunk are written to the database ``store``. So if this process is killed, only
-    the outcomes of unfinished chunks are lost. ``tell(done, count)`` is called at the start and
-    after each chunk; ``done`` is the number of cases that have an outcome.
-
-    If a worker dies, the cases of the unfinished chunks run again, one after the other in new
-    workers. If a new worker dies too, its case gets an outcome with the error that the worker died.
+    ``job`` runs a case in a worker; its exception becomes the case's error. A worker gets ``chunk``
+    cases at a time, after which ``tell(done, count)`` is called. Cases of a dead worker run once
+    more.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]

@@ -22,10 +22,8 @@ _WAIT = 60.0  # seconds, for another campaign's transaction on the same file
 class Store:
     """A database of the outcomes of campaigns (series of test cases), by campaign and case index.
 
-    ``path`` is the SQLite file of the database, which is created if it does not exist. If ``path``
-    is None, the database is in memory and is lost when it is closed.
-
-    Raises :class:`InputError` if the file cannot be written or is no SQLite file.
+    ``path`` is its SQLite file, or None for a database in memory. Raises :class:`InputError` if the
+    file cannot be written or is no SQLite file.
     """
 
     def __init__(self, path: Path | None):

@@ -28,20 +28,17 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 class Workers:
     """Workers that run cases: processes or threads of this machine, or a Dask cluster.
 
-    If ``cluster`` is None, the workers are ``jobs`` processes or, if ``threads`` is true, ``jobs``
-    threads of this process. Threads suffice for jobs that wait for other programs. If ``cluster``
-    is the address of a Dask scheduler, the workers are all workers of that scheduler, and ``jobs``
-    and ``threads`` have no effect.
-
-    The address of a scheduler on this machine is ``tcp://127.0.0.1:PORT``. On another machine it is
-    ``tls://HOST:PORT``, and Dask's settings name the certificates. Unencrypted addresses of other
-    machines are refused, because anyone with access to a scheduler can run code on its workers.
-    Raises :class:`InputError` if the number of jobs or the address is invalid.
+    Raises :class:`InputError` if the number of jobs or the address is invalid, or if another
+    machine's address is not encrypted.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)
+    """Number of processes or threads; without effect for a cluster."""
     cluster: str | None = None
+    """Address of a Dask scheduler: ``tcp://127.0.0.1:PORT`` on this machine, else
+    ``tls://HOST:PORT`` with certificates from Dask's settings. None: workers of this machine."""
     threads: bool = False
+    """True for threads, which suffice for jobs that wait for other programs."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.jobs <= _LONGEST:
@@ -60,14 +57,9 @@ class Workers:
     def executor(self) -> Iterator[tuple[Executor, int]]:
         """Open an executor; yield the executor and the number of cases to run at once.
 
-        The number is ``jobs`` for processes or threads. For a Dask cluster it is the number of the
-        workers' threads, but at least 64, because workers may join later.
-
-        At the end of the ``with`` block, even after an exception, this method stops the processes
-        or threads that it started. The workers of a Dask cluster continue.
-
-        Raises :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler
-        answers or the scheduler has no workers.
+        The ``with`` block's end stops processes and threads, but not a Dask cluster. Raises
+        :class:`InputError` if Dask is not installed, and :class:`RunError` if no scheduler or
+        worker answers.
         """
         if self.cluster is not None:
             with _dask(self.cluster) as opened:

@@ -64,9 +64,9 @@ def least_words(nodes: Sequence[Node]) -> int:
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the words of a program in program memory, or None if its loops cannot be encoded.
 
-    They cannot if changing operands need too many registers. Neither can loops without barriers
-    that contain a loop or need different tokens per iteration. The host writes its registers before
-    each run.
+    The result is None if changing operands need too many registers. It is also None if a loop
+    without barriers contains a loop, or needs different tokens per iteration. The host writes
+    registers before each run.
     """
     if config.fused:
         _follow(nodes)

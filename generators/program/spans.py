@@ -69,7 +69,8 @@ class AccumulatorSpan:
     def wait(self, now: int, parity: int) -> int:
         """Return the cycles that a read of an accumulator row waits, if requested in cycle ``now``.
 
-        It waits while a matrix product writes rows of the same ``parity`` (row number modulo 2).
+        The read waits while a matrix product writes rows of the same ``parity`` (row number modulo
+        2).
         """
         if not self.begin <= now < self.end:
             return 0

@@ -1,7 +1,7 @@
 """Low-rank corrections: two thin matrices that compensate the error of coarse weights.
 
-Weights are approximated by ``coarse + first @ second``. Both terms are fitted in turn for the least
-error of the layer's outputs over samples (Zhang et al. 2024, "LQER").
+Weights are approximated by ``coarse + first @ second``. The two terms are fitted in turn for the
+least error of the layer's outputs over samples (Zhang et al. 2024, "LQER").
 """
 
 from dataclasses import dataclass

@@ -75,9 +75,9 @@ def choose_formats(
 ) -> Mixture:
     """Return the choice of weight formats with the fewest bytes, among those that were measured.
 
-    Its loss exceeds that of the INT8 model by at most ``bound``. ``make(format)`` returns the model
-    in one format. ``progress`` is called with the number of measured models and the number of
-    models to measure.
+    The loss of the choice exceeds the INT8 model's by at most ``bound``. ``make(format)`` returns
+    the model in one format. ``progress`` is called with the numbers of measured models and of all
+    to measure.
     """
     models = {name: make(name) for name in (INT8, *CANDIDATES)}
     names = _names(models[INT8])

@@ -74,8 +74,8 @@ class Parting:
     def warning(self) -> str:
         """A warning for the user; empty if the quantized model is close to its float model.
 
-        It is close if the mean cosine similarity is at least :data:`LEAST_COSINE`, the output's
-        relative error at most :data:`MOST_ERROR`, and the agreement, if any, at least
+        The model is close if the mean cosine similarity is at least :data:`LEAST_COSINE`, the
+        output's relative error at most :data:`MOST_ERROR`, and the agreement, if any, at least
         :data:`LEAST_AGREEMENT`.
         """
         chosen = self.agreement
@@ -100,7 +100,7 @@ class Parting:
     def figures(self) -> dict[str, Any]:
         """Return the errors of the quantized model as a dictionary for a report.
 
-        Its keys are ``warning`` and the names of the fields ``inputs`` to ``largest_score_error``.
+        The keys are ``warning`` and the names of the fields ``inputs`` to ``largest_score_error``.
         The value of ``warning`` is None if there is no warning.
         """
         return {

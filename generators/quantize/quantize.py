@@ -77,8 +77,9 @@ def quantize_decoder(
 ) -> Decoder:
     """Return a quantized decoder, calibrated on texts that the model samples.
 
-    Each text begins with the token ``begin``, or a random one if it is None. An encoder-decoder
-    answers random sources instead. Raises :class:`InputError` if a value does not fit integers.
+    Each text begins with the token ``begin``, or a random token if ``begin`` is None. An
+    encoder-decoder answers random sources instead. Raises :class:`InputError` if a value does not
+    fit integers.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)

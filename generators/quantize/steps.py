@@ -80,7 +80,7 @@ def best_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
     """Return the middle and the scale of each column of values [m, n] with the least squared error.
 
     The two arrays are [n]. A value becomes ``round((value - middle) / scale)``, clamped to signed
-    ``bits`` bits. Each ``together`` adjacent columns share a scale.
+    ``bits`` bits. Groups of ``together`` adjacent columns share a scale.
     """
     least = np.full(values.shape[1], np.inf)
     middle, steps = np.zeros_like(least), np.ones_like(least)
@@ -95,8 +95,8 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
     """Return offsets and scales [n] of columns of values [m, n] that are stored in 8 or 4 bits.
 
     A value becomes the INT8 integer ``round((value - offset) / scale)``. With 4 bits, the stored
-    number u stands for ``offset + scale * (16 * u + 8)``. Each ``together`` adjacent columns share
-    a scale.
+    number u stands for ``offset + scale * (16 * u + 8)``. Groups of ``together`` adjacent columns
+    share a scale.
     """
     middle, steps = best_range(values, bits, together)
     if bits == NARROW_BITS:
@@ -108,7 +108,7 @@ def kept_range(values: Floats, bits: int, together: int = 1) -> tuple[Floats, Fl
 def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
     """Return the means and the INT8 scales of the columns of values [m, n], as two arrays [n].
 
-    Each ``together`` adjacent columns share a scale. All scales are the same multiple of their
+    Groups of ``together`` adjacent columns share a scale. All scales are the same multiple of their
     columns' standard deviation, the smallest with which all values fit INT8.
     """
     middle = values.mean(axis=0)

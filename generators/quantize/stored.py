@@ -73,8 +73,8 @@ def choose(
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
     """Return each output's largest scale [n] that represents its weights [n, k] exactly, or None.
 
-    The result is None if an output has no such scale. It is also None if ``form.fraction`` is not
-    0, or the format has more than :data:`TRAINED` values.
+    The result is None if an output has no such scale. The result is also None if ``form.fraction``
+    is not 0, or the format has more than :data:`TRAINED` values.
     """
     if form.fraction or len(form.values) > TRAINED:
         return None
@@ -93,8 +93,8 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 def factors_of(form: WeightFormat) -> Ints:
     """Return the integers that a group of weights can have as its scale, in ascending order.
 
-    These are all integers up to 255 with which each ``form.values``, times the scale and shifted
-    right by ``form.fraction`` bits, is INT8.
+    The result has all integers up to 255 with which each ``form.values``, times the scale and
+    shifted right by ``form.fraction`` bits, is INT8.
     """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)

@@ -217,8 +217,8 @@ class Steps:
     def deferred_norm_divisor(self, name: str) -> float:
         """Return the divisor with which a deferred norm converts the residual stream to INT8.
 
-        It is the scale of the norm's output ``name`` divided by the scale of the residual stream.
-        The row's normalization factor is applied later, in the next matrix product.
+        The divisor is the scale of the norm's output ``name`` divided by the scale of the residual
+        stream. The row's normalization factor is applied later, in the next matrix product.
         """
         nodes = [node for node in self.graph.all_nodes if isinstance(node, Norm)]
         (source,) = (node.source.name for node in nodes if node.target.name == name)
@@ -283,8 +283,8 @@ class Steps:
     def inputs(self, value: Value) -> Floats | None:
         """Return sample rows [count, columns] of a tensor, divided by the scales of its columns.
 
-        Of N stored rows, the result has every k-th, where k is ``max(1, N // policy.samples)``. It
-        is None if no rows of the tensor are stored.
+        Of N stored rows, the result has every k-th, where k is ``max(1, N // policy.samples)``. The
+        result is None if no rows of the tensor are stored.
         """
         rows = self.calibration.rows.get(value.name)
         if rows is None:
@@ -296,7 +296,7 @@ class Steps:
         """Return (input scale, offset, table) of a linear layer's activation function.
 
         The caller adds ``offset`` to the layer's float bias. The table has an output for each INT8
-        input, or coefficients of polynomials for INT16 inputs. It is None for a ReLU in
+        input, or coefficients of polynomials for INT16 inputs. The table is None for a ReLU in
         requantization.
         """
         assert node.sums is not None

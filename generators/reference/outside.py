@@ -39,9 +39,9 @@ _INPUTS = {
 def folder_reference(path: Path) -> Callable[..., Array]:
     """Return a function that computes a Hugging Face model's output with transformers.
 
-    It takes one input without a batch axis (source and answer for an encoder-decoder), and returns
-    float64 [rows, columns]. Raises :class:`InputError` if a library or a weight is missing, or the
-    folder cannot be read.
+    The function takes one input (an encoder-decoder's source and answer) without a batch axis, and
+    returns float64 [rows, columns]. Raises :class:`InputError` if a library, a weight or the folder
+    cannot be read.
     """
     torch = library("torch", "A reference of a folder needs", extra="zoo")
     transformers = library("transformers", "A reference of a folder needs", extra="zoo")
@@ -105,9 +105,9 @@ def folder_reference(path: Path) -> Callable[..., Array]:
 def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
     """Return a function that computes an ONNX file's output in float64 with ONNX Runtime.
 
-    It takes an array, or a dictionary of arrays by input name. ``tokens`` is the number of the
-    input's tokens, or 0 if the graph fixes it. Raises :class:`InputError` if the file cannot be
-    run.
+    The function takes an array, or a dictionary of arrays by input name. ``tokens`` is the number
+    of the input's tokens, or 0 if the graph fixes it. Raises :class:`InputError` if the file cannot
+    be run.
     """
     runtime = library("onnxruntime", "A reference of an ONNX file needs", "onnxruntime")
     graph = read_graph(path, tokens, lambda made: made)

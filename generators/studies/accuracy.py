@@ -52,32 +52,11 @@ _TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
 
 
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
-    """Return the largest error of each nonlinear function, norm and number format.
+    """Return the largest error of each nonlinear function, norm and number format against float64.
 
-    Errors are measured against float64. The result is a dictionary from name to a dictionary with
-    three entries:
-
-    - ``max_lsb``: the largest error in steps of the output; exact values are first clamped to the
-      output's range;
-    - ``bound_lsb``: the bound that the documentation states for this error;
-    - ``cases``: the number of measured inputs, rows or ranges.
-
-    The names are those of functions, norms and number formats:
-
-    - INT8 tables (``gelu_erf``, ``gelu_tanh``, ``silu``, ``relu``, ``sigmoid``, ``tanh``, ``exp``)
-      are measured at all 256 inputs with several scales.
-    - Functions of 16-bit operands, for example ``gelu_erf_16``, are measured at all 65,536 inputs.
-    - An entry such as ``gelu_erf_16_ranges`` samples many ranges of inputs; each range has a
-      separate bound (:func:`polynomial_bound`). The entry has the error and bound of the range with
-      the largest ratio of error to bound.
-    - ``softmax``, ``layernorm`` and ``rmsnorm`` process ``rows`` random and adversarial rows, which
-      ``seed`` determines; their results are requantized to INT8.
-    - Number formats are measured on ``rows`` random rows or columns, in the units that
-      :func:`celosia.generators.studies.format_accuracy.format_measures` states.
-
-    If ``progress`` is given, it is called during the measurement of each entry. Its arguments are
-    the entry's name, the number of cases measured, and the number of all cases of the entry. Raises
-    :class:`InputError` if ``rows`` is not positive.
+    An entry has ``max_lsb`` (in output steps), its documented bound ``bound_lsb``, and ``cases``.
+    Softmax, norms and formats have ``rows`` random rows. Raises :class:`InputError` if ``rows`` is
+    not positive.
     """
     if rows < 1:
         raise InputError(f"Accuracy rows must be a positive integer, not {rows!r}")
@@ -141,19 +120,11 @@ def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
 def polynomial_bound(
     function: Function, x_scale: float, y_scale: float, y_zero: int, low: float, high: float
 ) -> float:
-    """Return a bound (output steps) for the error of a piecewise polynomial on a range of operands.
+    """Return a bound (output steps) for a piecewise polynomial's error from ``low`` to ``high``.
 
-    The polynomial approximates an activation function (equation (17) of ``docs/numerics.md``). The
-    range is from ``low`` to ``high``, in the unit of the function's operand. ``x_scale`` is the
-    quantization step of the operand, ``y_scale`` the step of the output, and ``y_zero`` the
-    output's zero point.
-
-    The bound is the sum of three errors: of rounding, of interpolation, and of clipping. The
-    interpolation error is computed from the function's largest third derivative in the segments of
-    the range. Polynomials are fitted to outputs that are clipped at ``FUNCTION_BOUND`` output
-    steps. The error of clipping is proportional to ``max(0, m - FUNCTION_BOUND)``; ``m`` is the
-    largest output magnitude in the range, in output steps. The bound is valid only for functions
-    without a kink.
+    The polynomial approximates a function without a kink, equation (17) of ``docs/numerics.md``.
+    ``x_scale`` and ``y_scale`` are the steps of operand and output. ``y_zero`` is the output's zero
+    point.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)
@@ -187,14 +158,10 @@ def _lengths(rows: int, longest: int, random: np.random.Generator) -> Iterator[t
 def softmax_rows(
     kind: int, count: int, length: int, random: np.random.Generator
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return test scores of the kind ``kind``, and a mask, both [count, length].
+    """Return test scores and a mask that is False for masked columns, both [count, length].
 
-    - Kind 0 has one large score, and equal small scores in the other columns.
-    - Kind 1 has normally distributed scores, as in attention.
-    - Kind 2 has at most five different scores.
-    - Kind 3 has normally distributed scores, and random columns are masked.
-
-    The mask is False for masked columns; only kind 3 has masked columns.
+    Kind 0 has one large score, kind 1 normally distributed scores, kind 2 at most five different
+    scores, kind 3 normally distributed scores and masked columns.
     """
     mask = np.ones((count, length), dtype=bool)
     if kind == 0:

@@ -30,16 +30,10 @@ OPTIONS = {
 def closeness(
     model: str, tokenizer: Path | None, config: Config, count: int, progress: Progress
 ) -> dict[str, Parting]:
-    """Compare a quantized model's outputs with the float model's, for each quantization option.
+    """Return the errors of a quantized model against its float model, by quantization option.
 
-    The result is a dictionary from the names of the options in ``OPTIONS`` to errors
-    (:class:`Parting`). If the activation function is not smooth, the option ``wide`` (activation
-    functions with INT16 inputs) is skipped. A digits model (a classifier of handwritten digits) is
-    compared on ``count`` test images. A language model is compared on ``count`` generated texts
-    that calibration does not use. ``tokenizer`` is the file of the language model's tokenizer; if
-    ``tokenizer`` is None, the file is in the model's folder.
-
-    Raises :class:`InputError` if the model is neither a digits model nor a decoder.
+    The model is a classifier of digits, compared on ``count`` test images, or a language model,
+    compared on ``count`` generated texts. Raises :class:`InputError` for any other model.
     """
     if is_text(model):
         return _texts(load_text(model, tokenizer), count, progress)

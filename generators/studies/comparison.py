@@ -25,17 +25,11 @@ NEAR = 1e-4
 
 
 def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
-    """Compare an imported model's outputs with its original library's outputs, on random inputs.
+    """Compare a model's outputs with its original library's, on random inputs; return a dictionary.
 
-    ``path`` is the model's folder or ONNX file. ``tokens`` is the number of tokens for an ONNX
-    encoder whose graph does not fix this number; otherwise it may be 0. The result is a dictionary:
-
-    - ``difference``: a quotient for the worst input: the largest difference between the two
-      outputs, divided by the largest magnitude in the library's output;
-    - ``library``: name and version of the original library;
-    - ``inputs``: number of inputs;
-    - ``refused``: None if the models can be compared, otherwise a sentence with the reason. Then
-      ``difference`` and ``library`` are None, and ``inputs`` is 0.
+    ``difference`` is the largest difference, relative to the library's largest output. ``refused``
+    is None, or why there is none. ``tokens`` is the length of an ONNX input that its graph does not
+    fix.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

@@ -42,22 +42,9 @@ Floats = NDArray[np.float64]
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
     """Yield ``(name, bound, measure)`` for each number format whose error is measured.
 
-    ``measure(rows, random)`` draws ``rows`` rows of random numbers. For each batch of rows, it
-    yields the number of rows in the batch, and the largest error among them. An error should be at
-    most ``bound``. An error is a difference from the exact number, divided by a quantity of the
-    format. The list has each format, the numbers that are compared, and this quantity:
-
-    - ``weights_...``: weights. The quantity is 1, the step of INT8 integers.
-    - ``kv4_...``: keys and values of 4 bits. The quantity is 1, the step of INT8 integers.
-    - ``values_block``: attention values that share an exponent. The quantity is ``2**exponent``.
-    - ``low_rank``: elements of the product of activations and a weight matrix, to which the product
-      of two thin matrices is added. For an element in column j, the quantity is the sum of
-      magnitudes in column j of the second thin matrix.
-    - ``activations_int16``: elements of the product of INT16 activations and a weight matrix. For
-      an element in column j, the quantity is the sum of magnitudes in column j of the weight
-      matrix.
-    - ``products_int16``: elements of the product of two INT16 matrices. The quantity is 256 times
-      the number of products that are added for an element.
+    ``measure(rows, random)`` draws random rows. For each batch it yields the number of rows and
+    their largest error, which should be at most ``bound``. The unit of errors depends on the
+    format.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())
@@ -69,6 +56,7 @@ def format_measures() -> Iterator[tuple[str, float, Measure]]:
     yield "kv4_pairs", 8.0, partial(_pair_errors, False)
     yield "kv4_whole", 0.5, partial(_pair_errors, True)
     yield "values_block", 0.5, _block_errors
+    # Errors of sums are divided by the sum of magnitudes in the column of the second matrix.
     yield "low_rank", 0.51, _low_rank_errors
     yield "activations_int16", 0.5, _activation_errors
     yield "products_int16", WIDE_UNIT / 4, _product_errors

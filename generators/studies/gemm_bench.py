@@ -75,9 +75,8 @@ def random_gemm(
 ) -> Gemm:
     """Return a product with random INT8 operands over their whole range.
 
-    ``sparsity`` is the share of the elements of B that are 0; if it is None, no element is set to 0
-    on purpose. Raises :class:`InputError` if a size is not positive, the share is not from 0 to 1,
-    or the product does not fit the accumulators or external memory.
+    ``sparsity`` is the share of zeros in B; None stands for no extra zeros. Raises
+    :class:`InputError` if an argument is out of range or the product does not fit.
     """
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
@@ -155,11 +154,8 @@ def run_product(
 ) -> tuple[Ints, Report]:
     """Run a compiled product; return the result C [m, n], and the machine's report of the run.
 
-    ``gemm`` has the operand A, and ``compiled`` has the program and the operand B. ``entry`` is the
-    name of an entry point of the program. By default it is ``encode``: the machine runs the product
-    once, and loads B. For any other entry point, the machine first runs ``encode``, and then runs
-    the product again from ``entry``. The entry point ``again`` uses B as the first run has loaded
-    it. The result and the report are those of the last run.
+    ``gemm`` has the operand A, ``compiled`` the program and B. Before an ``entry`` other than
+    ``encode``, the machine runs ``encode``.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
@@ -185,29 +181,15 @@ def bench_gemm(
     n: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Compile and run a random matrix product; return a dictionary with measurements.
+    """Run a random product [m, k] x [k, n]; return a dictionary with measurements.
 
-    ``make_machine`` takes the configuration and the number of bytes of external memory that the
-    program needs. It returns the machine that runs the product. The machine reads operands and
-    parameters from external memory, and writes the result to external memory.
+    - ``cycles``: window in which the matrix engine works.
+    - ``total_cycles``: the whole run, with loads and stores.
+    - ``ideal_cycles``: products divided by array elements.
+    - ``utilization``: of the array's elements in ``cycles``.
+    - ``mismatches``: wrong elements.
 
-    The product is [m, k] times [k, n]. The dictionary has these entries:
-
-    - ``cycles``: length of the window in which the matrix engine works, including its pauses. The
-      window is from the engine's first operand request to the last sum written to the accumulators
-      (counter SPAN_MATRIX).
-    - ``total_cycles``: length of the whole run from start to halt. Before the window, the run
-      includes fetching instructions and loading the first operands. After the window it includes
-      requantizing the last sums and storing the rest of the result.
-    - ``ideal_cycles``: m * k * n divided by the number of the array's processing elements, rounded
-      up.
-    - ``utilization``: number of multiplications that the array has done, divided by the number that
-      its processing elements could do in ``cycles``.
-    - ``total_utilization``: the utilization calculated with ``total_cycles`` instead.
-    - ``mismatches``: number of wrong elements in the result.
-
-    Raises :class:`InputError` if the product does not fit the configuration, or if the
-    configuration has no counters.
+    Raises :class:`InputError` if the product does not fit, or there are no counters.
     """
     if not config.control.counters:
         raise InputError(
@@ -244,10 +226,9 @@ def bench_shapes(
 ) -> dict[str, Any]:
     """Run a random product of each shape; return a dictionary with all measurements.
 
-    The entry ``shapes`` is a list of dictionaries, one for each shape, with the shape's name and
-    the fields ``SHAPE_FIGURES`` of :func:`bench_gemm`. Other entries are the lowest utilization
-    over all shapes, and the number of wrong elements in all results. ``update`` is called with the
-    number of shapes that have run and the number of all shapes.
+    The entry ``shapes`` has the keys ``SHAPE_FIGURES`` of :func:`bench_gemm` for each shape. Other
+    entries are the lowest utilizations and the sum of mismatches. ``update`` gets the numbers of
+    finished and of all shapes.
     """
     measured_shapes = []
     for done, shape in enumerate(shapes):

@@ -19,11 +19,10 @@ class Shape:
 
 
 def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
-    """Return a list with the shapes of the matrix products in one encoder layer.
+    """Return the shapes of the matrix products in one encoder layer.
 
-    The names of the shapes begin with ``name``. Queries, keys and values are computed by one
-    product. ``tokens`` is the number of input rows. ``dim``, ``ffn`` and ``head`` are widths in
-    columns: of the model, of the hidden feed-forward layer, and of an attention head.
+    ``name`` begins their names. ``dim``, ``ffn`` and ``head`` are the columns of the model, of the
+    hidden layer, and of an attention head. One product computes queries, keys and values.
     """
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
@@ -36,11 +35,10 @@ def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape
 
 
 def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape]:
-    """Return a list with the shapes of the linear layers in one decoder layer with a gated MLP.
+    """Return the distinct shapes of linear layers in a decoder layer with a gated MLP.
 
-    Linear layers of equal shape are listed once. The names of the shapes begin with ``name``.
-    ``tokens`` is the number of input rows. ``dim``, ``keys`` and ``ffn`` are widths in columns: of
-    the model, of all key heads together, and of the hidden feed-forward layer.
+    ``name`` begins their names. ``dim``, ``keys`` and ``ffn`` are the columns of the model, of all
+    key heads together, and of the hidden layer.
     """
     return [
         Shape(f"{name} query", tokens, dim, dim),

@@ -47,16 +47,9 @@ class Part:
 def inspect(source: Source | TextSource) -> dict[str, Any]:
     """Return a summary of a model before compilation, as a dictionary.
 
-    ``parts`` is a list of the model's tensors, layers and functions, each a dictionary with the
-    fields of :class:`Part`. Equal parts of all layers share one dictionary; its name contains the
-    number of layers, for example ``12 x``. ``parameters`` and ``products`` are the numbers of
-    parameters and multiplications of all parts. ``host_products`` is the sum of products over the
-    parts that the host computes. ``unused`` is a list of the file's tensors that do not affect the
-    output.
-
-    The import of an ONNX graph is usually checked: the imported model's output is compared with
-    that of the graph. ``compared`` is False if this check was skipped because running the graph
-    takes long. Otherwise it is True.
+    ``parts`` lists its tensors, layers and functions as in :class:`Part`; equal ones share an
+    entry. ``parameters``, ``products`` and ``host_products`` are sums. ``compared`` is false if an
+    ONNX import was not checked.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -76,13 +69,10 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
 
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
-    """Return a dictionary with the memory that a model needs, or the reason why it does not fit.
+    """Return the memory that a model needs, or the reason why it does not fit the configuration.
 
-    The model is calibrated on random inputs. ``program_words`` is the size of the program, and
-    ``memory_bytes`` that of the external memory. ``zero_tiles_left_out`` is the number of weight
-    tiles that contain only zeros, which the program neither stores nor loads. These three numbers
-    are None if the model does not fit the configuration. ``refused`` is None if the model fits,
-    otherwise a sentence with the reason and, if possible, a remedy.
+    The dictionary has ``program_words``, ``memory_bytes`` and ``zero_tiles_left_out`` (weight tiles
+    of zeros that are not stored), or None for each. ``refused`` is None or the reason.
     """
     figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}

@@ -47,24 +47,11 @@ def search_formats(
     bound: float | None,
     show: Show,
 ) -> tuple[_Options, str]:
-    """Choose a small format for each weight matrix; return options with the formats, and a summary.
+    """Choose a small weight format for each matrix; return options with the formats, and a summary.
 
-    With the chosen formats, the model's loss exceeds its loss with INT8 weights by at most
-    ``bound``. If ``bound`` is None, no format is chosen: ``options`` are returned unchanged, and
-    the summary is empty. There are two kinds of models:
-
-    - A language model: ``source`` is the loaded model. The unit of ``bound`` is nats per token. If
-      the option ``balance`` is None, it is 0.5 in the returned options.
-    - A digits model (a classifier of handwritten digits): ``source`` is None, and ``name`` is the
-      name of the model. The unit of ``bound`` is percentage points of accuracy. If the option
-      ``balance`` is None, it is 0.7 in the returned options.
-
-    The option ``balance`` is a number from 0 (all columns of a tensor have the same scale) to 1
-    (each column has the scale that its largest magnitude needs). ``show`` displays the progress of
-    the search.
-
-    Raises :class:`InputError` if the model is neither a digits model nor a decoder, and in the
-    cases of :func:`check_loss`.
+    The loss may exceed that of INT8 by ``bound``: nats per token, or percentage points for digits
+    (``source`` is None). If ``bound`` is None, no format changes. Raises :class:`InputError` for
+    other models.
     """
     check_loss(bound, options.weights)
     if bound is None:
@@ -92,11 +79,10 @@ def check_measured(model: str) -> None:
 
 
 def check_loss(bound: float | None, weights: str) -> None:
-    """Raise :class:`InputError` if a search for weight formats cannot use these options.
+    """Raise :class:`InputError` if a search for weight formats cannot use the options.
 
-    ``bound`` is the largest loss that the search allows. It must be None (no search), or finite and
-    not negative. ``weights`` is the format that the user has chosen for all matrices. With a search
-    it must be the default, INT8, because the search chooses the format of each matrix.
+    The allowed loss ``bound`` must be None (no search), or finite and not negative. With a search,
+    the format ``weights`` of all matrices must be INT8.
     """
     if bound is not None and not 0 <= bound < math.inf:
         raise InputError(f"Loss must be a number from 0 on, not {bound}")
@@ -110,12 +96,10 @@ def check_loss(bound: float | None, weights: str) -> None:
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Search for small weight formats for a classifier of digits; return the best mixture.
+    """Return the weight formats with the fewest bytes that were found for a classifier of digits.
 
-    A mixture is a choice of one format for each weight matrix. The best mixture has the fewest
-    bytes of weights, among those found with a loss that exceeds the loss of INT8 by at most
-    ``bound``. The loss is the percentage of wrong answers, measured on images of the training split
-    that calibration does not use.
+    The loss exceeds that of INT8 by at most ``bound``. The loss is the percentage of wrong answers
+    on training images that calibration does not use.
     """
     check_measured(model)
     source = load_source(model)
@@ -160,13 +144,10 @@ def mix_digits(
 def mix_text(
     source: TextSource, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Search for small weight formats for a language model; return the best mixture.
+    """Return the weight formats with the fewest bytes that were found for a language model.
 
-    A mixture is a choice of one format for each weight matrix. The best mixture has the fewest
-    bytes of weights, among those found with a loss that exceeds the loss of INT8 by at most
-    ``bound`` (nats per token). The loss is measured on generated texts that calibration does not
-    use. The loss at a position is the cross-entropy between the float model's and the quantized
-    model's probabilities.
+    The loss exceeds that of INT8 by at most ``bound`` (nats per token). The loss is the
+    cross-entropy of the float and the quantized model's probabilities on generated texts.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("A search for formats")

@@ -60,12 +60,10 @@ class Foresight:
 
 
 def read_texts(path: Path, *, verbatim: bool = False) -> list[str]:
-    """Return a list of the texts in a file.
+    """Return the texts of a file, which are separated by ``<|endoftext|>``, without empty ones.
 
-    In the file, ``<|endoftext|>`` stands between two texts. Whitespace at both ends of a text is
-    removed, and empty texts are omitted. If ``verbatim`` is false, typographic quotes and dashes
-    are replaced by ASCII characters; otherwise they are kept. Raises :class:`InputError` if the
-    file cannot be read or has no text.
+    Typographic quotes and dashes become ASCII characters, unless ``verbatim`` is true. Raises
+    :class:`InputError` if the file cannot be read or has no text.
     """
     content = read_text(path, "text")
     if not verbatim:
@@ -85,19 +83,11 @@ def measure(
     sinks: int = 0,
     progress: Progress | None = None,
 ) -> Foresight:
-    """Measure how well a quantized language model and its float model predict the tokens of texts.
+    """Return how well a quantized language model and its float model predict tokens of texts.
 
-    The result has the mean loss of each model (nats per token), and the share of positions at which
-    both predict the same token. ``decoder`` is the quantized model; if it is None, the float model
-    is used instead, so that both losses are equal.
-
-    Each text begins with an empty cache. If a text has more tokens than the model has positions,
-    its last tokens are ignored. If ``slots`` is not 0, the quantized model's tokens attend only to
-    the first ``sinks`` and the latest ``slots - sinks`` tokens. ``progress`` is called with the
-    number of predicted tokens and the number of all tokens to predict.
-
-    Raises :class:`InputError` if no text has a second token, if the sinks occupy all slots, or if
-    the tokenizer does not accept a text.
+    If ``decoder`` is None, the losses are equal. If ``slots`` is not 0, the quantized model attends
+    to the first ``sinks`` and latest ``slots - sinks`` tokens. Raises :class:`InputError` if no
+    text has two tokens.
     """
     source.description.refuse_source("Perplexity")
     most = source.description.positions

@@ -29,20 +29,11 @@ def remedies(
     samples: Sequence[Any] | None,
     inputs: Sequence[NDArray[Any]],
 ) -> list[dict[str, Any]]:
-    """Return the error of each layer, and the quantization option that reduces the error most.
+    """Return for each layer its error, and the quantization option that reduces the error most.
 
-    A layer's error compares the layer's outputs in the quantized model and in the float model; both
-    models evaluate ``inputs``. The error is the root mean square of the differences, divided by the
-    root mean square of the float outputs. The model is quantized with ``options`` and calibrated on
-    ``samples`` (prepared inputs or token numbers). It is quantized again for each change of one
-    option; refused options are skipped.
-
-    The result has a dictionary for each layer:
-
-    - ``layer``: the layer's name;
-    - ``error``: the layer's error;
-    - ``option``: the best option, or None if no option reduces the error by more than 5 %;
-    - ``error with it``: the error with the best option, or None.
+    Errors of outputs on ``inputs`` are relative to the float outputs (root mean square).
+    ``samples`` are calibration inputs. The option is None if none reduces the error by more than 5
+    %.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

@@ -34,32 +34,15 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run a random sparse linear layer twice; return a dictionary of measurements.
+    """Run a random sparse layer twice, with the compiler's coding and dense; return measurements.
 
-    The layer multiplies inputs [m, k] by weights [k, n]; the fraction ``sparsity`` of the weights
-    is 0. In the first run, the compiler chooses sparse or dense coding of the weights. In the
-    second run, the coding is dense. The weights are in the scratchpad before a run. In the run, the
-    machine loads the input rows from external memory, and stores the result there.
+    - ``chosen``: the compiler's coding, "sparse" or "dense".
+    - ``cycles``, ``total_cycles``: of the matrix engine, of the run.
+    - ``skipped``: zeros skipped.
+    - ``array_from_rows``: fewest rows for which dense coding is chosen.
 
-    Keys for results of the second run begin with ``dense_``. The keys include:
-
-    - ``chosen``: the compiler's choice in the first run, "sparse" or "dense";
-    - ``cycles``, ``dense_cycles``: numbers of cycles in which the matrix engine works (counter
-      SPAN_MATRIX);
-    - ``total_cycles``, ``dense_total_cycles``: lengths of the whole runs (cycles);
-    - ``predicted_cycles``, ``dense_predicted_cycles``: predictions of these lengths;
-    - ``skipped``: number of zeros that the zero-skip unit (for sparse weights) skipped in the first
-      run;
-    - ``bytes``, ``dense_bytes``: numbers of bytes of the weights in sparse and in dense coding;
-    - ``bits_per_weight``: number of bits of the weights in sparse coding, divided by the number of
-      nonzero weights;
-    - ``ideal_cycles``: number of products with nonzero weights, divided by the lanes of the
-      zero-skip unit, rounded up;
-    - ``array_from_rows``: smallest number of input rows for which the compiler chooses dense
-      weights on the matrix array; None if no number up to :data:`MOST_ROWS` was found.
-
-    Raises :class:`InputError` if the product does not fit the machine, the scratchpad has no room
-    for its weights, or the configuration has no zero-skip unit.
+    Keys of the second run begin with ``dense_``. Raises :class:`InputError` if the layer does not
+    fit.
     """
     rng = np.random.default_rng(seed)
     gemm = random_gemm(config, rng, m=m, k=k, n=n, sparsity=sparsity)
