@@ -20,13 +20,9 @@ _PAYLOADS = {"aw": _ADDRESS, "w": ("data", "strb", "last"), "ar": _ADDRESS}
 class AxiMemory:
     """A memory on an AXI4 bus: cocotbext-axi's ``AxiRam``, and a monitor that checks the bus rules.
 
-    The memory is connected to the AXI4 ports of the circuit under test, whose names begin with
-    ``m_axi``. ``bytes`` is the content of the memory; bus addresses are taken modulo the memory's
-    size. In each cycle each channel pauses with probability ``stall``. The memory answers accesses
-    at or above the address ``broken`` with errors; if ``broken`` is None, there are no errors. A
-    bench may change ``broken`` during a test if the initial value of ``broken`` is not None.
-
-    The bench calls :meth:`sample` at each falling edge of the clock.
+    In each cycle each channel pauses with probability ``stall``. Accesses at or above the address
+    ``broken``, if any, are answered with errors. The bench must call :meth:`sample` at each falling
+    edge.
     """
 
     def __init__(
@@ -40,11 +36,13 @@ class AxiMemory:
     ):
         content = bytearray(size)
         self.bytes = np.frombuffer(content, np.uint8)
+        """Content of the memory; bus addresses are taken modulo its size."""
         self.loaded = self.stored = 0
         self._dut, self._rng, self._stall = dut, rng, stall
         self._rules = AxiRules(dut, config)
         ram = AxiRam(AxiBus.from_prefix(dut, PREFIX), dut.clk, dut.rst, mem=content)
         self.broken = broken
+        """First address with errors; a bench may change it if it is not None at first."""
         if broken is not None:
             self._break(ram)
         writes, reads = ram.write_if, ram.read_if

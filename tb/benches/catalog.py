@@ -14,16 +14,14 @@ from celosia.generators.verilog.units import make_unit, with_formats
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """A cocotb bench of a unit or of another circuit, with the bench's parameters.
-
-    ``name`` is the unit's name in ``celosia.generators.verilog.units``. For any other circuit,
-    ``name`` is empty, and the function ``component`` returns the circuit for a configuration.
-    ``module`` is the name of the Python module that has the bench.
-    """
+    """A cocotb bench of a unit or of another circuit, with the bench's parameters."""
 
     module: str
+    """Name of the Python module that has the bench."""
     name: str = ""
+    """Name of the unit in ``celosia.generators.verilog.units``; empty for any other circuit."""
     component: Callable[[Config], Component] | None = None
+    """Function from a configuration to the circuit, if the circuit has no name."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Values of fields of the configuration that the circuit needs."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -64,10 +62,9 @@ class Bench:
 def circuit_bench(module: str, component: Callable[[Config], Component], **values: Any) -> Bench:
     """Return a :class:`Bench` for a circuit that is not in ``UNITS``, the table of units.
 
-    ``module`` is the name of the bench's module in ``celosia.tb.benches``. The argument
-    ``component`` is a function from a configuration to the circuit for this configuration. The
-    bench gets a parameter ``config``, a dictionary with the values of all fields of the
-    configuration. ``values`` are values of further fields of :class:`Bench`.
+    ``module`` is a name in ``celosia.tb.benches``. ``component`` returns the circuit for a
+    configuration. The parameter ``config`` has all fields of the configuration. ``values`` are
+    other fields of :class:`Bench`.
     """
     path = f"celosia.tb.benches.{module}"
     return Bench(module=path, component=component, fields="config", **values)

@@ -1,9 +1,10 @@
 """Common parts of cocotb benches: parameters, random numbers, a clock, and streams.
 
-These classes and functions drive signals just after a rising edge of ``clk`` and sample them at the
-falling edge. At the falling edge signals are settled in every simulator, and they keep their values
-until the next rising edge. A bench that drives or samples signals itself must do the same.
+Benches must drive signals just after a rising edge of ``clk``, and sample signals at the falling
+edge.
 """
+
+# At the falling edge signals are settled in every simulator.
 
 import json
 import os
@@ -43,17 +44,13 @@ async def start_clock(
 ) -> None:
     """Start ``clk``, hold ``rst`` at 1 for two cycles, and return just after a rising edge.
 
-    ``dut`` is the circuit under test. From the reset on, every input is 0 until the bench drives
-    this input. ``disturbed`` is a generator of random numbers, or None. If it is given, the inputs
-    have random values for some cycles before the reset, to test that the reset removes their
-    effects. In these cycles, inputs named in ``still`` are 0, because random values there would
-    write a memory, which a reset does not clear.
-
-    If coverage is measured, ``disturbed`` is ignored.
+    From the reset on, every input is 0. If the random generator ``disturbed`` is given, inputs have
+    random values for some cycles before the reset. The inputs named in ``still`` are then 0.
     """
     names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")
     cocotb.start_soon(Clock(dut.clk, PERIOD_NS, unit="ns").start(start_high=False))
+    # Inputs in ``still`` would write a memory, which a reset does not clear.
     if has_reset and disturbed is not None and "CELOSIA_COVERAGE" not in os.environ:
         dut.rst.value = 0
         for _ in range(_DISTURBED):
@@ -90,10 +87,8 @@ def noise(rng: np.random.Generator, port: Any) -> int:
 class StreamDriver:
     """Producer that sends payloads to the input stream ``name`` of the circuit under test, ``dut``.
 
-    Before a payload is offered, the driver pauses in each cycle with probability ``stall``. An
-    offered payload stays at the port until the circuit accepts it. Between two offers the port's
-    payload is random, unless coverage is measured. Payloads may be negative; the port gets their
-    low bits.
+    Before each offer the driver pauses in each cycle with probability ``stall``. An offered payload
+    stays until the circuit accepts it. If a payload is negative, the port gets its low bits.
     """
 
     def __init__(self, dut: Any, name: str, rng: np.random.Generator, stall: float = 0.0):
@@ -104,6 +99,7 @@ class StreamDriver:
         self._ready = getattr(dut, f"{name}__ready", None)
         self._payload = getattr(dut, f"{name}__payload", None)
         self._valid.value = 0
+        # Between two offers the port's payload is random.
         self._noise = self._payload is not None and "CELOSIA_COVERAGE" not in os.environ
 
     async def send(self, payloads: Iterable[int]) -> None:
@@ -127,9 +123,8 @@ class StreamDriver:
 class StreamMonitor:
     """Consumer of payloads from the output stream ``name`` of the circuit under test, ``dut``.
 
-    In each cycle ``ready`` is 0 with probability ``stall``. If ``stable`` is true, the monitor
-    raises :class:`AssertionError` when the circuit withdraws or changes an offered payload before
-    the payload was accepted.
+    In each cycle ``ready`` is 0 with probability ``stall``. If ``stable`` is true, an assertion
+    fails if the circuit withdraws or changes an offered payload that is not yet accepted.
     """
 
     def __init__(

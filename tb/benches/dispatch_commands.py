@@ -19,9 +19,9 @@ def no_tokens() -> Tokens:
 def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
     """Return ``count`` random commands; they pop only dependency tokens that earlier ones pushed.
 
-    Each command is a dictionary with three keys. ``engine`` is the engine that executes the
-    command. ``pop`` lists the engines from which the command must take a dependency token before it
-    starts. ``fields`` is a dictionary from field name to value. The last 20 commands pop no tokens.
+    A command is a dictionary. ``engine`` executes the command, ``pop`` lists the engines from which
+    it needs a token, and ``fields`` has the values of its fields by name. The last 20 commands pop
+    no tokens.
     """
     held = no_tokens()
     program = []

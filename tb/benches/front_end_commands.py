@@ -31,35 +31,25 @@ POWERS = tuple(1 << bit for bit in range(3, 18))
 class Work:
     """Test case of the vector engine's front ends: a command, or overlapping SOFTMAX commands.
 
-    A front end executes the first part of a MAP, SOFTMAX or NORM command, and outputs a value for
-    each lane of each beat (the elements of one transfer). The back end, the second part of the
-    engine, is not tested here.
-
-    - ``fields`` has a dictionary for each command, from field name to value. Fields that the
-      dictionary lacks are random.
-    - ``beats`` has a list for each command: its input beats.
-    - ``second`` lists the beats of a NORM's second input, the stream ``r``, which the NORM adds to
-      its first input.
-    - ``expected`` lists the expected output beats of all commands, as pairs (values, ``keep``).
-      ``values`` has a number for each lane, or None if the lane's output is not compared. ``keep``
-      is a mask with a bit for each lane. If the bit is 0, the lane's value is not used: the back
-      end will write the zero point of the output.
-    - ``sums`` lists the expected beats of a NORM's output stream ``o_sum``. Each beat is a list of
-      the elements that the NORM normalizes: the sums of its two inputs, or the elements of its only
-      input.
-    - ``factors`` lists the expected row factors (numbers by which a later command scales rows), as
-      triples (index, mantissa, right shift). The index is the address at which a SOFTMAX stores the
-      factor, or None for a NORM.
+    Front ends execute the first part of MAP, SOFTMAX and NORM commands. ``fields`` and ``beats``
+    have an element for each command. The other lists are for all commands together.
     """
 
     opcode: str
     flags: tuple[str, ...] = ()
     fields: list[dict[str, int]] = field(default_factory=list)
+    """Values of each command's fields by name; fields that a dictionary lacks are random."""
     beats: list[list[int]] = field(default_factory=list)
+    """Input beats of each command."""
     second: list[int] = field(default_factory=list)
+    """Beats of a NORM's second input, the stream ``r``."""
     expected: list[tuple[list[int | None], int]] = field(default_factory=list)
+    """Output beats: each lane's value (None if it is not compared), and a mask with a bit for each
+    lane. If the bit is 0, the back end will write the zero point of the output."""
     sums: list[list[int]] = field(default_factory=list)
+    """Beats of a NORM's output ``o_sum``: the elements that it normalizes."""
     factors: list[tuple[int | None, int, int]] = field(default_factory=list)
+    """Row factors: index at which a SOFTMAX stores it (None for NORM), mantissa, right shift."""
 
 
 class Drawn:
@@ -73,13 +63,8 @@ class Drawn:
     def draw(self) -> Work:
         """Return a random test case for the vector engine's front ends.
 
-        A front end is a circuit that executes the first part of a command. The test case has one of
-        these contents, chosen with equal probability:
-
-        - a MAP command;
-        - one or several SOFTMAX commands, if the configuration has the SOFTMAX unit;
-        - a NORM command, if the configuration has the NORM unit;
-        - a command that no front end executes (:meth:`others`).
+        The test case has a MAP, one or several SOFTMAXes, a NORM, or a command that no front end
+        executes. SOFTMAX and NORM occur only if the configuration has their units.
         """
         kinds = [self.map, *[self.softmax] * bool(self.config.softmax)]
         kinds += [self.norm] * bool(self.config.vector.norm) + [self.others]
@@ -88,9 +73,8 @@ class Drawn:
     def others(self) -> Work:
         """Return a test case with a random vector engine command that no front end executes.
 
-        The front ends of the vector engine execute only MAP, SOFTMAX and NORM commands. While the
-        engine executes any other command, the front ends must accept no input and output nothing.
-        The test case therefore has no input and no expected output.
+        Front ends execute only MAP, SOFTMAX and NORM. During any other command they must accept no
+        input and output nothing, so the test case has neither input nor output.
         """
         fronts = {"map", "softmax", "norm"}
         names = sorted(set(opcode_layout().members) - fronts)

@@ -32,9 +32,8 @@ RARE = 0.1
 class Jobs:
     """Commands of the matrix engine, with the accumulators' expected contents after each command.
 
-    ``sp`` is the scratchpad's random content. ``payloads`` lists the commands as integers, the bits
-    that the bench sends to the engine's command port. ``after`` lists the accumulators' contents,
-    one array for each command.
+    ``sp`` is the scratchpad's random content. ``payloads`` has each command as an integer, the bits
+    for the engine's command port.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator):
@@ -90,13 +89,11 @@ class Jobs:
         slot: int = 0,
         line: int = 0,
     ) -> None:
-        """Append a MATMUL or PRELOAD command, and compute the accumulators' contents after it.
+        """Append a MATMUL or PRELOAD of A [m, k] and B [k, n], and compute the sums after it.
 
-        ``opcode`` is MATMUL or PRELOAD. Addresses, strides and zero points are random. ``m``, ``k``
-        and ``n`` are the sizes of the operands, A [m, k] and B [k, n]. ``flags`` are the names of
-        the flags that are set. ``slot`` is the first weight slot (storage for a tile in the array)
-        that the command uses. A PRELOAD with the flag ``append`` writes only some lines (rows or
-        columns) of the tiles in slots, from ``line`` on.
+        ``flags`` are names. ``slot`` is the first weight slot (storage for one tile). A PRELOAD
+        with the flag ``append`` writes lines from ``line`` on. Addresses, strides and zero points
+        are random.
         """
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
@@ -267,15 +264,11 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append PRELOADs that write some lines of weights in slots, and MATMULs that use them.
+        """Append PRELOADs that write some lines of weights, and MATMULs that use the weights.
 
-        A slot stores one tile of weights in the array, and a line is a row or column of a tile. The
-        PRELOADs have the flag ``append``, so that they leave the other lines of the tiles
-        unchanged.
-
-        ``transpose`` is true if the first PRELOAD transposes its weights. It must be false if the
-        array cannot transpose weights (configuration field ``b_transpose``). If the array can, each
-        later PRELOAD transposes its weights or not, at random.
+        A line is a row or column of a tile in the array. ``transpose`` is true if the first PRELOAD
+        transposes its weights. It must be false if the array cannot transpose weights
+        (configuration field ``b_transpose``).
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
@@ -328,9 +321,9 @@ class Jobs:
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     """Return the number of cycles that one MATMUL, [m, k] by [k, n], takes on the matrix engine.
 
-    The count begins at the engine's first memory request and ends at its last sum. ``flags`` are
-    the names of the MATMUL's flags. The result is right only if all tiles of weights are full, or
-    if m is at least the number of lines (rows of weights) of a tile.
+    The cycles are counted from the first memory request to the last sum. ``flags`` are names. The
+    result is right only if all tiles of weights are full, or if m is at least the number of lines
+    of a tile.
     """
     rows, cols = config.array.rows, config.array.cols
     tiles = -(-k // rows) * -(-n // cols)

@@ -27,13 +27,9 @@ _END = record(Op.END)
 def images(random: np.random.Generator) -> Iterator[Image]:
     """Yield flash images for the test of power-on, as triples (image, status, answers).
 
-    A flash image may contain requests, which a model of the host link answers. Requests may start
-    runs of the modelled machine. After each run, the machine's register STATUS has the value
-    ``status``. Short invalid images come before long images.
-
-    ``answers`` is None, or a function that changes the model's answers. Its arguments are the
-    request's number (from 0 on) and the model's answer. Its result is the answer that the circuit
-    receives.
+    ``status`` is the value of STATUS after each run that the image starts. ``answers`` is None, or
+    a function that changes the link's answers: its arguments are the request's number, from 0 on,
+    and the answer.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

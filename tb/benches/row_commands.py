@@ -71,14 +71,8 @@ def random_command(
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
     """Return the sizes of test commands as pairs (number of rows, bytes of a row).
 
-    A word of external memory has w bytes. The pairs are, in this order:
-
-    - (1, p) for each power of two p from 1 to ``2**(SIZES - 1)``;
-    - (1, (p + 1) * w) for each of these p;
-    - one long row, and many rows of one word, with the sizes in ``MOST``.
-
-    If a row is longer than a scratchpad bank, the number of bytes in the pair is the size of the
-    bank.
+    First come ``SIZES`` rows of 2**i bytes, then ``SIZES`` rows of 2**i + 1 words, and last the two
+    sizes in ``MOST``. No row is longer than a bank of the scratchpad.
     """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]
@@ -103,10 +97,9 @@ def expected_moves(
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
     """Return a pair (moves, ends): the words that commands copy, and where each command ends.
 
-    ``moves`` is a queue of pairs (address in the written memory, bytes), one for each word; the
-    last word of a row may have fewer bytes. ``ends`` is a list with one number for each command:
-    the number of words that this command and all earlier commands copy. ``source`` is the content
-    of the memory that is read: external memory if ``load`` is true, otherwise the scratchpad.
+    ``moves`` is a queue of pairs (written address, bytes), one per word. ``ends`` has the total of
+    words after each command. ``source`` is external memory if ``load`` is true, otherwise the
+    scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()
     ends = []

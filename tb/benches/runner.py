@@ -17,9 +17,8 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
 class Started(Runner):
     """Runner of builds and simulations that passes each command to the function ``start``.
 
-    The arguments of ``start`` are the command, its folder and environment variables. Variables that
-    pytest or make set, and that would affect a simulation, are removed. If ``dumps`` is true, the
-    simulation writes waveforms.
+    Variables that pytest or make set, and that would affect a simulation, are removed from the
+    environment. If ``dumps`` is true, the simulation writes waveforms.
     """
 
     def __init__(self, start: Start, dumps: bool):
@@ -42,9 +41,8 @@ class Started(Runner):
 class PortsOnly(Started, Verilator):
     """cocotb's runner for Verilator, which lets benches access only the ports of the top module.
 
-    Verilator generates access code only for the ports, which halves the build time. The built
-    program contains no path to cocotb's libraries, so that other working copies of the project can
-    use it. ``make`` lists options of make, which compiles Verilator's C++ files.
+    ``make`` lists options of make, which compiles Verilator's C++ files. The built program contains
+    no path to cocotb's libraries, so that other working copies of the project can use it.
     """
 
     def __init__(self, start: Start, dumps: bool, make: Sequence[str]):
@@ -59,6 +57,7 @@ class PortsOnly(Started, Verilator):
 
     def _build_command(self):
         verilator, make = super()._build_command()
+        # Access code for the ports alone halves the time of a build.
         verilator.remove("--public-flat-rw")
         verilator = [word.replace(f"-Wl,-rpath,{libs_dir} ", "") for word in verilator]
         return [verilator, [*make, *self._make]]

@@ -70,22 +70,10 @@ def simulate(
 ) -> Ran:
     """Run cocotb tests of a bench module on a component: all of them, or those named ``testcase``.
 
-    ``simulator`` is ``verilator`` or ``icarus``. The bench receives ``parameters`` (any JSON
-    values) from ``celosia.tb.benches.common.parameters``. The random numbers of
-    ``celosia.tb.benches.common.rng`` depend on ``seed``, which is printed. ``timeout`` is the limit
-    in seconds of the build, and also of the run. Builds are cached by the hash of the Verilog.
-
-    If ``waves`` is given, waveforms are written to this file, as FST if its extension is ``.fst``,
-    otherwise as VCD. If ``coverage`` is given, Verilator measures line and toggle coverage, and
-    writes it to this file. If the Verilog text ``verilog`` is given, it is simulated instead of the
-    component's Verilog; its top module must be named ``top`` and have the component's ports.
-
-    ``mutants`` may be given only if ``verilog`` is a netlist that contains mutations. It is a
-    folder; its file ``mutants.json`` lists the numbers of the mutations to simulate. The results
-    for each mutation are stored in this folder (see :mod:`celosia.tb.verify.mutation.forks`).
-
-    Raises :class:`RunError` with the log's end if a test fails, and :class:`InputError` if the
-    simulator is unknown or missing.
+    ``timeout`` limits the build and the run (seconds each). ``waves`` and ``coverage`` are files to
+    write. ``verilog``, if given, replaces the component's Verilog; its top module is named ``top``.
+    Raises :class:`RunError` if a test fails, and :class:`InputError` if the simulator is unknown or
+    missing.
     """
     check_simulator(simulator)
     verilog = kept_verilog(component, "top") if verilog is None else verilog
@@ -94,6 +82,7 @@ def simulate(
     build = _build(verilog, simulator, form, coverage is not None, timeout)
     folder = run_folder(bench.rpartition(".")[2])
     arguments = {
+        # With ``mutants``, a folder of mutations' numbers, ``verilog`` has mutations.
         "test_module": bench if mutants is None else ["celosia.tb.verify.mutation.forks", bench],
         "hdl_toplevel": "top",
         "hdl_toplevel_lang": "verilog",

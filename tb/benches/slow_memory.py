@@ -33,26 +33,21 @@ class _Burst:
 class ExternalMemory:
     """A model of external memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
-    ``bytes`` is the content of the memory. In each cycle each channel of the ports (see
-    ``CHANNELS``) pauses with probability ``stall``. Each burst is delayed by 0 to ``latency``
-    cycles. The model asserts every rule of the ports.
-
-    The model accesses ``bytes`` as late as the ports' rules allow. It reads a word when the word is
-    delivered, and it writes the words of a burst when the burst is reported as written. In every
-    cycle, the bench calls :meth:`drive` after the rising edge and :meth:`sample` at the falling
-    edge.
-
-    Channels named in ``silent`` pause in all cycles. If ``stray`` is true, the model offers a word
-    and reports a written burst, both without a request. The accelerator must not accept the word.
+    In each cycle each channel pauses with probability ``stall``. A burst waits up to ``latency``
+    cycles. Port rules are asserted. The bench must call :meth:`drive` after each rising edge,
+    :meth:`sample` at falling edges.
     """
 
     def __init__(
         self, dut: Any, config: Config, rng: np.random.Generator, stall: float, latency: int
     ):
         self.bytes = np.zeros(min(1 << config.memory.addr_width, SIZE), np.uint8)
+        """Content; a burst is written when it is reported as written."""
         self.loaded = self.stored = 0
         self.silent: frozenset[str] = frozenset()
+        """Channels that pause in all cycles."""
         self.stray = False
+        """If true, a word is offered and a burst reported, both without a request."""
         self._dut, self._config, self._rng = dut, config, rng
         self._stall, self._latency = stall, latency
         self._time = 0

@@ -81,10 +81,9 @@ class WishboneRules:
 class WishboneMemory:
     """A Wishbone memory with registered feedback: one word per cycle in a burst, random waits.
 
-    ``bytes`` is the memory's content; bus addresses are taken modulo the memory's size. In each
-    cycle the memory gives no answer with probability ``stall``. It answers accesses at or above the
-    address ``broken`` with ``err``. The bench calls :meth:`drive` after a rising edge and
-    :meth:`sample` at the falling edge, in every cycle.
+    Answers wait in each cycle with probability ``stall``. From the address ``broken`` on they are
+    ``err``. The bench must call :meth:`drive` after each rising edge and :meth:`sample` at each
+    falling edge.
     """
 
     def __init__(
@@ -97,6 +96,7 @@ class WishboneMemory:
         broken: int | None = None,
     ):
         self.bytes = np.zeros(size, np.uint8)
+        """Content of the memory; bus addresses are taken modulo its size."""
         self.loaded = self.stored = 0
         self.turns: list[int] = []  # each bus cycle's direction, 1 where it writes
         self._dut, self._config, self._rng, self._stall = dut, config, rng, stall
@@ -149,10 +149,9 @@ class WishboneMemory:
 class WishbonePackage:
     """A memory on a Wishbone bus that uses cocotbext-wishbone's slave, and checks the bus rules.
 
-    ``bytes`` is the memory's content. The slave answers each word separately in two cycles, even in
-    a burst. An answer that is due waits in each cycle with probability ``stall``. Accesses at or
-    above the address ``broken`` are answered with ``err``. The bench may change ``broken`` during a
-    test.
+    Each word takes two cycles, even in a burst. A due answer waits in each cycle with probability
+    ``stall``. Accesses at or above the address ``broken``, which the bench may change, are answered
+    with ``err``.
     """
 
     def __init__(
@@ -166,6 +165,7 @@ class WishbonePackage:
     ):
         self.broken = size if broken is None else broken
         self.bytes = np.zeros(size, np.uint8)
+        """Content of the memory; bus addresses are taken modulo its size."""
         self.loaded = self.stored = 0
         self._dut, self._config, self._rng, self._stall = dut, config, rng, stall
         self._rules = WishboneRules(dut, config)
