@@ -29,19 +29,11 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Counts each engine's busy cycles, waiting cycles and completed commands at the trace port.
+    """Counts each engine's cycles and commands at the trace port, from the last :meth:`clear` on.
 
-    Benches compare these counts with the circuit's counters. Each of three lists has one count for
-    each engine, from the last call of :meth:`clear` on:
-
-    - ``busy``: the cycles in which the engine has a command to execute;
-    - ``waits``: the cycles in which the engine is idle, because its next command waits for commands
-      of other engines;
-    - ``done``: the commands that the engine has completed.
-
-    ``words`` lists the instruction words that the sequencer has sent to the engines' queues in the
-    same time. A word is a dictionary: ``engine`` is the receiving engine, and ``word`` the value.
-    ``first`` is 1 for the first word of an instruction, and ``last`` is 1 for the last word.
+    ``busy`` counts the cycles in which an engine has a command. ``waits`` counts the idle cycles in
+    which the next command waits for commands of other engines. ``done`` counts the completed
+    commands.
     """
 
     def __init__(self, dut: Any):
@@ -56,6 +48,7 @@ class Events:
     def clear(self) -> None:
         """Set all counts to 0, and drop the recorded instruction ``words``."""
         self.words: list[dict[str, Any]] = []
+        """Words sent to queues: ``engine`` (the receiver), ``word``, ``first``, ``last``."""
         self.busy, self.waits, self.done = ([0] * len(Engine) for _ in range(3))
         self.span = self._pause = 0
         self._begun = self._queued = False
@@ -125,20 +118,17 @@ class Events:
 
 
 class Host:
-    """A bench's host of the accelerator: drives clock and external memory, reads the trace port.
+    """The accelerator's host in a bench: runs clock cycles, accesses registers, records the trace.
 
     If ``quiet`` is true, :meth:`cycle` asserts that the interrupt line ``irq`` is 0. If ``follows``
-    is true, the host records the events at the trace port, and the vector engine's writes to the
-    scratchpad.
-
-    ``told`` is the level of ``irq`` in the cycle of the latest register read. ``raised`` is the
-    level of ``irq`` when a read of STATUS showed the end of the latest run.
+    is true, the host records the events at the trace port.
     """
 
     def __init__(self, dut: Any, config: Config, memory: Any):
         self._dut, self._memory = dut, memory
         self.signatures: list[int] = []
         self.cycles = self.started = self.told = self.raised = 0
+        """``told`` is ``irq`` at the latest read, ``raised`` at the end of the latest run."""
         self.writes = 0
         self.quiet = self.follows = True
         self._sum = 0

@@ -72,10 +72,8 @@ class Counts:
 class Runs:
     """Runs of the accelerator through its host port, each checked against the golden machine.
 
-    ``enable`` is the value of the register INTERRUPT_ENABLE. ``totals`` maps the name of each
-    counter to its sum over all runs; it is empty if the configuration has no counters. ``shortest``
-    is the number of cycles of the fastest run of :meth:`short`. Before the first call of
-    :meth:`short`, ``shortest`` is ``SHORT``, the limit of a run's cycles.
+    ``enable`` is the value of the register INTERRUPT_ENABLE. ``totals`` has the sum of each counter
+    over all runs. It is empty if the configuration has no counters.
     """
 
     def __init__(
@@ -86,6 +84,7 @@ class Runs:
         self.enable = 0
         self.totals = Counter[str]()
         self.shortest = SHORT
+        """Cycles of the fastest run of :meth:`short`; before the first, a run's limit."""
 
     def place(self, words: Sequence[int]) -> int:
         """Return a random address in program memory at which the program ``words`` fits."""
@@ -99,9 +98,9 @@ class Runs:
     async def interrupted(self, wanted: int) -> None:
         """Check the register INTERRUPT and the line ``irq``; then clear INTERRUPT.
 
-        INTERRUPT must have exactly one bit set: ``wanted``, which is INTERRUPT_DONE or
-        INTERRUPT_ERROR. If this bit is also set in INTERRUPT_ENABLE, ``irq`` must be 1 until the
-        bit of INTERRUPT is cleared; otherwise ``irq`` must be 0.
+        Only the bit ``wanted`` (INTERRUPT_DONE or INTERRUPT_ERROR) must be set in INTERRUPT. If
+        INTERRUPT_ENABLE has this bit, ``irq`` must be 1 until the bit is cleared; otherwise it must
+        be 0.
         """
         host = self.host
         host.quiet = False
@@ -118,12 +117,8 @@ class Runs:
     async def give(self, golden: Interpreter, program: ShortProgram) -> int:
         """Load a short program and its data into the accelerator and the golden machine ``golden``.
 
-        Both machines get the same program words, register values and external memory. The data of
-        ``program`` is at address 0 of external memory. All other bytes of external memory, in both
-        machines, get one value, which is drawn at random in each call.
-
-        The program's address in the accelerator's program memory is also random. Return this
-        address.
+        Return the program's address in the accelerator's program memory, which is random. The data
+        are at address 0 of external memory. All other bytes have one random value.
         """
         host, pc = self.host, self.place(program.words)
         golden.dram[:] = self.random.integers(0, 256)
@@ -139,18 +134,9 @@ class Runs:
     async def short(self, golden: Interpreter | None = None) -> dict[str, int]:
         """Run a random short program, and compare the accelerator with the golden machine.
 
-        ``golden`` is the golden machine (a model that executes programs without a clock), by
-        default a new one. :meth:`run` lists the compared results. If the configuration has
-        counters, three rules of the accelerator's counters are also checked:
-
-        - VECTOR_READ must equal the number of scratchpad lines that the program's PARAMS
-          instructions read.
-        - The matrix engine and the vector engine must each have at least one busy cycle that is not
-          a stall (a wait for a memory).
-        - The load engine must have at least ``LOADED * 3 // 4`` busy cycles that are not stalls.
-          LOADED is the number of words read from external memory.
-
-        Return the accelerator's counters, a dictionary from name to value.
+        Return the accelerator's counters by name. ``golden`` is the golden machine, by default a
+        new one. If there are counters, the lines of parameters read and the engines' stalls are
+        checked, too.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)
@@ -170,10 +156,9 @@ class Runs:
     async def run(self, golden: Interpreter, pc: int, limit: int) -> dict[str, int]:
         """Run the loaded program on the accelerator and the golden machine, and compare results.
 
-        The results are external memory, registers and interrupts, and also counters and the trace
-        port's values if the configuration has them. ``pc`` is the address of the program's first
-        word. An assertion fails if the run takes more than ``limit`` cycles. Return the
-        accelerator's counters, a dictionary from name to value.
+        Return the counters by name. The results are external memory, registers, interrupts,
+        counters and trace events. ``pc`` is the address of the program's first word. The run must
+        end within ``limit`` cycles.
         """
         host, memory, counts = self.host, self.memory, Counts()
         golden.on_step = counts.add
@@ -213,13 +198,11 @@ class Runs:
         return counters
 
     async def registers(self, golden: Interpreter, pc: int) -> dict[str, int]:
-        """Read all addresses of the host port after a run without errors, and check the values.
+        """Read all registers after a run without errors, and return the counters by name.
 
-        ID must be ``IDENTITY``, PC must be ``pc`` (the address of the program's first word),
-        INTERRUPT must be INTERRUPT_DONE, and INTERRUPT_ENABLE must be ``enable``. If the machine
-        has ARGMAX and ARGMAX_VALUE, they must equal those of ``golden``, the golden machine after
-        the same run. Any other address must read 0 if it is not the address of a counter. The
-        values of counters are not checked, but returned as a dictionary from name to value.
+        ID, PC, INTERRUPT, INTERRUPT_ENABLE and the ARGMAX registers must have the expected values.
+        All other addresses of the host port except counters must read 0. ``pc`` is the address of
+        the program's first word.
         """
         values = await self.host.sweep(range(ADDRS))
         wanted = {"ID": IDENTITY, "PC": pc, "INTERRUPT": INTERRUPT_DONE}

@@ -70,12 +70,10 @@ class Trials:
         ]
 
     async def run(self, count: int) -> None:
-        """Run the first ``count`` trials of the list that :meth:`all` returns.
+        """Run the first ``count`` trials of :meth:`all`, each between two undisturbed runs.
 
-        A trial is a method that disturbs a run of the accelerator, for example by an abort, and
-        checks the accelerator's reaction. Before the first trial and after each trial, the
-        accelerator runs a random short program that is not disturbed. The results of this program
-        are compared with the golden machine's. If ``count`` is 0, nothing runs.
+        A trial disturbs a run of the accelerator, and checks the accelerator's reaction. Each
+        undisturbed run is compared with the golden machine. If ``count`` is 0, nothing runs.
         """
         if count:
             await self.runs.short()
@@ -125,10 +123,9 @@ class Trials:
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
         """Wait until the accelerator has recovered from a stopped run; check registers and memory.
 
-        The busy bit of STATUS must fall within ``cycles`` cycles (by default the attribute
-        ``bound``). After the recovery, STATUS must report an error with the cause ``cause``, and
-        INTERRUPT must report an error. External memory must have completed all requests. Then
-        :meth:`stored` checks the content of external memory.
+        The busy bit of STATUS must fall within ``cycles`` cycles, by default ``bound``. Then STATUS
+        must report ``cause``, and INTERRUPT an error. External memory must have no open requests,
+        and pass :meth:`stored`.
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)
@@ -143,13 +140,9 @@ class Trials:
     def stored(self) -> None:
         """Assert that a stopped run has written no wrong byte to external memory.
 
-        :meth:`begin` has started the run. The allowed values depend on the program's end:
-
-        - If the program ends with HALT, each byte has its value from before the run, or its value
-          after a complete run.
-        - If :meth:`begin` replaced HALT by other words, for example by an invalid instruction, the
-          program cannot be completed. The bytes of the program's result may then have any values.
-          All other bytes are unchanged.
+        If the program ends with HALT, each byte must have its value from before the run or from
+        after a complete run. Otherwise the bytes of the program's result may have any values, and
+        all other bytes must be unchanged.
         """
         program, golden = self.before
         content = self.memory.bytes

@@ -25,9 +25,8 @@ LONGEST_WATCHDOG = 2000
 class LongTrials(Trials):
     """Trials that disturb a run of the accelerator, including long trials for the watchdog.
 
-    If the configuration has no watchdog, or its field ``watchdog`` exceeds ``LONGEST_WATCHDOG``
-    cycles, there are no long trials. :meth:`all` then returns only the trials of
-    :class:`celosia.tb.benches.accelerator_trials.Trials`.
+    There are no long trials if the configuration has no watchdog, or if its field ``watchdog``
+    exceeds ``LONGEST_WATCHDOG`` cycles.
     """
 
     def __init__(self, runs: Runs):
@@ -39,10 +38,8 @@ class LongTrials(Trials):
         """Return all trials, in the order in which :meth:`run` calls them.
 
         A trial is a method that disturbs a run of the accelerator and checks the accelerator's
-        reaction. The list has the trials of :class:`Trials`, followed by the long trials, in which
-        the accelerator or external memory waits for many cycles. There are no long trials if the
-        configuration has no watchdog, or if its field ``watchdog`` exceeds ``LONGEST_WATCHDOG``
-        cycles.
+        reaction. The trials of :class:`Trials` come first, and then the long trials, if there are
+        any.
         """
         if not 0 < self.config.control.watchdog <= LONGEST_WATCHDOG:
             return super().all()
@@ -90,20 +87,16 @@ class LongTrials(Trials):
     async def deadlock(self) -> None:
         """Run a command that waits forever; the watchdog must report the error DEADLOCK.
 
-        The command is the last one of a random short program, and waits for a dependency token that
-        no engine sends. STATUS must report the error at least ``watchdog`` and at most ``2 *
-        watchdog + SLACK + shortest`` cycles after the start of the run:
-
-        - ``watchdog`` is a field of the configuration (cycles).
-        - ``shortest`` is the number of cycles of the fastest run of a short program so far. The
-          commands before the last one need about this time.
-        - ``SLACK`` is a margin (cycles) for a longer program and a late report.
+        The error must be in STATUS ``watchdog`` to ``2 * watchdog + shortest + SLACK`` cycles after
+        the start of the run. ``watchdog`` is a field of the configuration, ``shortest`` the length
+        of the fastest short run.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))
         for _ in range(3):
             await self.begin([*pack([wait]), Opcode.HALT])
             cycles = await self.stopped(Cause.DEADLOCK, SHORT)
+            # The commands before the one that waits take about the time of the shortest run.
             assert watchdog <= cycles <= 2 * watchdog + self.runs.shortest + SLACK
             self._tick()
             await self.over(Cause.DEADLOCK)
@@ -111,18 +104,9 @@ class LongTrials(Trials):
     async def silence(self) -> None:
         """Stop one channel of external memory; the watchdog must report SILENCE in time.
 
-        Each call stops the next channel in ``CHANNELS``. The channel stops when the run of a random
-        short program begins. The error SILENCE must be in STATUS within these limits, counted in
-        cycles from the start of the run:
-
-        - At least ``watchdog``, a field of the configuration.
-        - At most ``shortest + 2 * watchdog + SLACK``. The program makes its first request to the
-          channel within about ``shortest`` cycles, the duration of the fastest short run so far.
-          The watchdog must report the missing answer at most ``2 * watchdog`` cycles later.
-          ``SLACK`` is a margin.
-
-        In about half of the calls, the host then requests a second run while the channel is still
-        stopped. The watchdog must report SILENCE again.
+        Each call stops the next channel in ``CHANNELS``. STATUS must have the error ``watchdog`` to
+        ``2 * watchdog + shortest + SLACK`` cycles after the start. In half of the calls a second
+        run must end with SILENCE, too.
         """
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1
@@ -181,8 +165,8 @@ class LongTrials(Trials):
         """Pause the array longer than the counter SPAN_MATRIX can count, and check the counter.
 
         SPAN_MATRIX counts the cycles from the array's first product to its last. A pause between
-        two products counts as at most 2**PAUSE_WIDTH - 1 cycles. The counter must equal the number
-        of cycles computed from the trace port's events.
+        products counts as at most 2**PAUSE_WIDTH - 1 cycles. The counter must agree with the trace
+        port's events.
         """
         host, events = self.host, self.host.events
         if events is None or not self.config.control.counters:

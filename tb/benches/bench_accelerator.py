@@ -1,29 +1,13 @@
-"""Bench of the whole accelerator: compares its runs with the golden machine, also after errors.
+"""Bench of the whole accelerator: compares its runs with the golden machine, also after errors."""
 
-The parameters of the bench:
-
-- ``config``: a dictionary with the values of all fields of the accelerator's configuration;
-- ``programs``: the number of random programs;
-- ``steps``: the number of instructions in each program;
-- ``stall``: the probability in each cycle that a channel of external memory pauses;
-- ``latency``: the largest latency of external memory (cycles).
-
-Optional parameters:
-
-- ``bus``: the name of a memory in ``MODELS`` of ``celosia.tb.benches.slow_memory``. A bus bridge
-  connects the accelerator to this memory.
-- ``trials``: the number of trials (default 0; none run if ``bus`` is given). Each trial is a method
-  of ``celosia.tb.benches.accelerator_waits.LongTrials`` that disturbs a run. After each trial, an
-  undisturbed run is checked.
-- ``happens``: if true (default false), each of the accelerator's counters that the list ``HAPPENS``
-  names must be greater than 0 after at least one run.
-
-After each run, external memory and the accelerator's counters are compared with the golden machine.
-If the configuration has ``trace`` (a trace port), the vector engine's writes to the scratchpad are
-compared, too, and the counters are compared with the trace port's events. If the accelerator's
-memories are too small for the programs of ``celosia.tb.machine.short_programs``, only random
-programs run.
-"""
+# Parameters:
+# - config: all fields of the configuration
+# - programs, steps: the numbers of random programs, and of instructions in each
+# - stall: the probability in each cycle that a channel of external memory pauses
+# - latency: the largest latency of external memory (cycles)
+# - bus (optional): the name of a memory in MODELS, to which a bus bridge connects the accelerator
+# - trials (optional): the number of trials of LongTrials; with ``bus`` none run
+# - happens (optional): if true, each counter in HAPPENS must be above 0 after at least one run
 
 from typing import Any
 

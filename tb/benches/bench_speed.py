@@ -1,9 +1,8 @@
 """Bench of cocotb's speed: simulated cycles per second of one program on the accelerator.
 
-Parameters: ``config``, a dictionary with the values of all fields of the accelerator's
-configuration (``trace`` must be true: the accelerator then has a trace port); ``steps``, the number
-of instructions of the random program; ``runs``, the number of runs; ``report``, the path of a JSON
-file. The bench writes the total ``cycles`` and ``seconds`` of all runs to this file.
+Parameters: ``config``, all fields of the configuration; ``steps``, the number of the program's
+instructions; ``runs``, the number of runs; ``report``, the JSON file for the total ``cycles`` and
+``seconds``.
 """
 
 import json
