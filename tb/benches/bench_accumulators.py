@@ -1,19 +1,13 @@
 """Bench of ``celosia.hdl.memory.accumulator.AccumulatorMemory`` against a NumPy array.
 
-The parameters of the bench:
-
-- ``config``: a dictionary with the values of all fields of the machine's configuration;
-- ``cycles``: the number of cycles with random requests;
-- ``rate``: the probability in each cycle that the bench adds values to a row. With the same
-  probability, but independently, it drains a row, that is, reads the row and sets it to zero.
-
-At first the bench sets all rows to zero through the port ``scrub``. After half of the cycles, it
-sets a third of the rows to zero again through this port. At the end it drains all rows.
-
-The bench checks the drain port in every cycle. While the bench requests a row, ``ready`` must be 1
-if the memory can drain this row in this cycle, and 0 otherwise. The row's sums must be right, and
-must appear in the expected cycle.
+The bench adds to rows, drains rows (reads them and sets them to zero), and sets rows to zero. The
+sums, and the cycles in which they appear, must be right.
 """
+
+# Parameters:
+# - config: all fields of the configuration
+# - cycles: the number of cycles with random requests
+# - rate: the probability of an addition in each cycle, and also of a drain
 
 from collections import deque
 from typing import Any
@@ -83,11 +77,9 @@ class Rows:
     async def use(self, rows: list[int]) -> None:
         """Run one clock cycle with a random addition to a row, and a random drain of a row.
 
-        Draining a row outputs the row's sums and sets the row to zero. ``rows`` lists the addresses
-        of the rows to choose from. The bench tries an addition of random values with the
-        probability ``rate``, and a drain with the same probability. It leaves out an addition or a
-        drain that the memory's rules forbid in this cycle. The sums of a drained row are compared
-        with the expected sums.
+        ``rows`` are the addresses to choose from. Addition and drain (reading a row and setting it
+        to zero) each have the probability ``rate``. Either is left out if the memory's rules forbid
+        it in this cycle.
         """
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None

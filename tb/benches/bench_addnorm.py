@@ -1,16 +1,15 @@
 """Bench of ``celosia.hdl.functions.addnorm``: random commands, random stalls on every stream.
 
-The unit adds rows and normalizes the sums. Parameters:
-
-- ``lanes``: the number of the unit's lanes;
-- ``max_row``: the length of the unit's longest row;
-- ``commands``: the number of commands;
-- ``beats``: limits a command's number of rows to ``1 + beats * lanes / n`` for rows of ``n``
-  elements;
-- ``stall``: the probability of a stall on each stream in each cycle;
-- ``n`` (optional): the length of all rows (default: random);
-- ``latency`` (optional): the expected latency of the unit in cycles (default: not checked).
+The unit adds rows and normalizes the sums.
 """
+
+# Parameters:
+# - lanes, max_row: the unit's lanes, and its longest row (elements)
+# - commands: the number of commands
+# - beats: a command has at most ``1 + beats * lanes / n`` rows of n elements
+# - stall: the probability of a stall on each stream in each cycle
+# - n (optional): the length of all rows, by default random
+# - latency (optional): the unit's latency in cycles, by default not checked
 
 from typing import Any
 
@@ -68,9 +67,8 @@ def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
     """Return the payloads of the stream ``i``, one per beat, for the rows ``x`` and ``r``.
 
-    Each payload is an integer. For each lane it has an element of ``x`` and the element of ``r`` at
-    the same position. If the unit's input ``add`` is 1, the unit adds the row of ``r`` to the row
-    of ``x``. Otherwise it ignores ``r``.
+    A payload is an integer. It has, for each lane, an element of ``x`` and the element of ``r`` at
+    the same position. The unit ignores ``r`` if its input ``add`` is 0.
     """
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [
@@ -130,11 +128,10 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
-    """If no stream stalls, the unit outputs its beats without pauses, one in each cycle.
+    """If no stream stalls, the unit outputs one beat in each cycle.
 
-    A command of m rows with b beats each must take ``latency + b - 1 + m * b`` cycles. The rows of
-    a command have one element, fill three beats, or have the unit's largest length. Nothing is
-    checked if the bench has no parameter ``latency``.
+    A command of m rows with b beats each takes ``latency + b - 1 + m * b`` cycles. If the bench has
+    no parameter ``latency``, nothing is tested.
     """
     settings = parameters()
     lanes, max_row, latency = settings["lanes"], settings["max_row"], settings.get("latency")

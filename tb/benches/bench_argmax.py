@@ -1,8 +1,7 @@
 """Bench of ``celosia.hdl.functions.argmax.ArgmaxUnit``: random rows in beats, with pauses.
 
-Parameters: ``lanes``, the largest number of elements in a beat; ``rows``, the number of rows;
-``beats``, the largest number of beats of a row; ``stall``, the probability in each cycle that the
-bench sends no beat.
+Parameters: ``lanes`` of the unit; ``rows``, the number of rows; ``beats``, the largest number of
+beats of a row; ``stall``, the probability in each cycle that the bench sends no beat.
 """
 
 from collections import deque

@@ -2,9 +2,7 @@
 
 Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
 ``matrices``, the number of matrices; ``stall``, the probability in each cycle that the bench sends
-no input. A matrix is stored as lines (rows of bytes). The bench drives the port ``step``, which
-controls how the decoder converts lines to rows of weights. After each matrix the bench sends one
-line of INT8 weights, which the decoder must output unchanged.
+no input.
 """
 
 from typing import Any
@@ -48,6 +46,7 @@ async def weights_are_exact(dut: Any) -> None:
             line = next(stored) if fetch else generator.integers(0, 256, cols)
             steps.append((step_fields, line, wanted[place]))
             have += (whole if fetch else 0) - size
+        # INT8 weights must pass unchanged.
         plain = generator.integers(-128, 128, cols)
         steps.append(({"format": 0}, plain, plain))
 

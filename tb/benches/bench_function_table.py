@@ -1,10 +1,7 @@
 """Bench of tables of activation functions: it writes all tables, then reads them at random.
 
-A table contains 256 bytes, or the coefficients of a piecewise polynomial. While the bench reads, it
-sets the unit's input ``en`` to 0 in random cycles. The unit must then hold its outputs.
-
-Parameters: ``lanes``, the number of lanes of the unit; ``slots``, the number of tables;
-``operand_width``, the width (bits) to which the value of a polynomial is clamped.
+Parameters: ``lanes`` of the unit; ``slots``, the number of tables; ``operand_width``, the width
+(bits) to which a polynomial's value is clamped.
 """
 
 from collections import deque
@@ -51,11 +48,10 @@ def write(dut, place, value):
 
 @cocotb.test()
 async def test_functions(dut):
-    """Every lane outputs the value of an activation function for the lane's input ``index``.
+    """Every lane outputs the selected activation function's value for the lane's input ``index``.
 
-    The unit's input ``slot`` selects the function's table. If the input ``polynomial`` is 0, the
-    value is the table's byte ``index + 128``. If ``polynomial`` is 1, the table has the
-    coefficients of a piecewise polynomial, and the value is the polynomial's value at ``index``.
+    If ``polynomial`` is 0, the value is byte ``index + 128`` of the table with the number ``slot``.
+    If ``polynomial`` is 1, the value is that of the table's piecewise polynomial at ``index``.
     """
     settings, random = parameters(), rng()
     lanes, slots, width = (settings[name] for name in ("lanes", "slots", "operand_width"))

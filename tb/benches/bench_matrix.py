@@ -1,29 +1,19 @@
 """Bench of ``celosia.hdl.matrix.matrix.MatrixEngine``: commands on a scratchpad of random bytes.
 
-The parameters of the bench:
-
-- ``config``: the configuration's fields that differ from the preset ``small``;
-- ``products``: the list of the commands, or, instead of it, ``random``: the number of random
-  commands;
-- ``stall``: the probability in each cycle that a scratchpad port pauses. The port ``b``, which
-  reads weights, pauses only before the first line of a tile;
-- ``alone``: if true, each command waits for the end of the previous command;
-- ``report``: the path of a JSON file to which the bench writes the lists ``cycles`` and
-  ``working``.
-
-A command is (opcode, m, k, n, flags[, slot, line]). ``slot`` is the command's first weight slot
-(storage in the array for one tile of weights). ``line`` is the first line (row of weights) of this
-slot that a PRELOAD with the flag ``append`` writes. Addresses and zero points are random.
-
-For each command, ``cycles`` has the cycles from the acceptance of the first command to this
-command's ``done``. If ``alone`` is true, the cycles are counted from the acceptance of this command
-itself. ``working`` has the lengths, in cycles, of the intervals in which the output ``working`` is
-1.
-
-At each ``done`` the accumulators must contain the golden model's sums. The engine's status outputs
-and counters are checked. If the commands are random and the weights INT8, products must take the
-cycles stated in the engine's docstring.
+At each command's ``done`` the accumulators must contain the golden model's sums. The engine's
+status outputs, counters and cycles are checked, too.
 """
+
+# Parameters, all but ``config`` optional:
+# - config: the configuration's fields that differ from the preset ``small``
+# - products: the commands, each (opcode, m, k, n, flags[, slot, line]); see Jobs.add
+# - random: the number of random commands
+# - stall: the probability in each cycle that a scratchpad port pauses; the port ``b``, which reads
+#   weights, pauses only before the first line of a tile
+# - alone: if true, each command waits for the end of the previous command
+# - report: the path of a JSON file. ``cycles`` has the cycles from the acceptance of the first
+#   command (if ``alone``, of the same command) to each ``done``; ``working`` has the lengths of the
+#   intervals in which the output ``working`` is 1
 
 import json
 from dataclasses import dataclass, field

@@ -1,9 +1,7 @@
-"""Bench of the reciprocal and the reciprocal square root, with random operands.
+"""Bench of the reciprocal and the reciprocal square root, with random operands and pauses.
 
-In random cycles the input is not valid, or ``en`` is 0, which stops the unit.
-
-Parameters: ``width`` of the operand (bits), ``root`` (1 for the reciprocal square root, 0 for the
-reciprocal), ``latency`` of the unit (cycles).
+Parameters: ``width`` of the operand (bits); ``root``, 1 for the reciprocal square root and 0 for
+the reciprocal; ``latency`` of the unit (cycles).
 """
 
 from dataclasses import replace
@@ -27,13 +25,11 @@ from celosia.tb.machine.packing import unpack
 
 
 def near_steps(random: np.random.Generator, width: int, *, root: bool) -> list[int]:
-    """Return a list of random operands whose results are sensitive to the smallest error.
+    """Return random operands whose results are sensitive to the smallest error.
 
-    The unit computes a result by rounding the sum of a polynomial. For these operands, the result
-    would change if the sum were larger by 1, or if it were smaller by 1.
-
-    ``width`` is the operands' width (bits). If ``root`` is true, they are operands of the
-    reciprocal square root, otherwise of the reciprocal.
+    The unit rounds the sum of a polynomial. With each of these operands, a sum too large by 1, or a
+    sum too small by 1, gives a wrong result. ``width`` is in bits. ``root`` selects the reciprocal
+    square root.
     """
     x = random.integers(0, 1 << width, 20_000, np.uint64)
     polynomial = rsqrt_polynomial() if root else reciprocal_polynomial()

@@ -23,10 +23,8 @@ _EDGES = (0, 1, -1, 2, -2, 3, -3, (1 << 30), -(1 << 30), (1 << 31) - 1, -(1 << 3
 def random_operands(generator: np.random.Generator, count: int) -> dict[str, NDArray[np.int64]]:
     """Return random operands of the requantizer: a dictionary from input name to values [count].
 
-    ``NAMES`` lists the inputs. The inputs ``low`` and ``high`` are the smallest and the largest
-    allowed result, often the limits of 8-bit or 16-bit integers. The values of ``x``, ``bias`` and
-    ``multiplier`` have all bit lengths, and some of them are extreme values. For some operands, a
-    result before rounding is midway between two integers or next to this point.
+    ``NAMES`` lists the inputs. Values of all bit lengths and extreme values occur. Many results
+    before rounding are midway between two integers or next to this point.
     """
 
     def words() -> NDArray[np.int64]:

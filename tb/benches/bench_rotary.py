@@ -1,11 +1,8 @@
 """Bench of ``celosia.hdl.functions.rotary.RotaryUnit``, with random commands.
 
-A command is a random number of beats, each with ``lanes`` elements of each input. The modes
-``times`` (multiply, not rotate) and ``wide`` (16-bit results) are random for each command.
-
 Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, the number of commands;
-``beats``, the largest number of beats of a command; ``stall``, the probability in each cycle that
-``en`` is 0, which stops the unit.
+``beats``, the largest number of beats in each; ``stall``, the probability in each cycle that ``en``
+is 0.
 """
 
 from collections import deque
@@ -40,10 +37,9 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
     """Change the inputs of some lane pairs so that a rotated result is a rounding tie.
 
-    ``y`` [lanes] has the elements to rotate. ``pairs`` [lanes] has a cosine and a sine for each
-    pair of lanes: the cosine is in the even lane, the sine in the odd lane. The function changes
-    both arrays in place. In a changed pair one element becomes 1, and the sine is chosen so that
-    the exact result is a tie or just below it.
+    ``y`` [lanes] has the elements to rotate. ``pairs`` [lanes] has a cosine in each even lane and a
+    sine in each odd lane. The arrays are changed in place. The exact results are ties, or just
+    below a tie.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:

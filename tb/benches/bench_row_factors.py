@@ -1,11 +1,7 @@
 """Bench of ``celosia.hdl.functions.row_factors``: random rows, random stalls on each stream.
 
-The unit has an input ``add``. If ``add`` is 1, the unit adds two rows and outputs their sum. If it
-is 0, the unit outputs the first row. In both cases it also outputs the row factor, the RMS norm's
-factor for this row (see :func:`celosia.sim.norm.row_factors`).
-
-Parameters: ``lanes`` and ``max_row`` of the unit; ``commands``, the number of commands; ``stall``,
-the probability of a stall on each stream in each cycle.
+The unit outputs sums of rows, and the RMS norm's factors. Parameters: ``lanes`` and ``max_row`` of
+the unit; ``commands``, the number of commands; ``stall``, the probability of a stall in each cycle.
 """
 
 from typing import Any
@@ -23,15 +19,11 @@ from celosia.tb.machine.packing import unpack
 
 
 class Factors:
-    """Monitor that records the row factors which the unit under test outputs, and when.
+    """Monitor of the row factors (numbers by which the RMS norm scales rows) that the unit outputs.
 
-    A row factor is the number by which the RMS norm scales a row. ``factors`` is a list of pairs
-    (cycle, factor) in order of output; a factor is a dictionary from field to value. ``ends`` is a
-    list with an entry for each row: the cycle in which the unit outputs the row's last beat. Cycles
-    are counted from the start of the monitor.
-
-    The unit outputs each row on two streams, ``o`` and ``o_sum``. ``together`` is true if, so far,
-    both streams have always transferred their beats in the same cycles.
+    ``factors`` lists pairs (cycle, factor). ``ends`` has the cycle of each row's last beat.
+    ``together`` is true if the streams ``o`` and ``o_sum`` have always transferred beats in the
+    same cycles.
     """
 
     def __init__(self, dut: Any, lanes: int):
@@ -64,9 +56,8 @@ class Factors:
 async def sums_and_factors_are_exact(dut: Any) -> None:
     """The unit's sums and row factors equal those of the golden model.
 
-    A sum is the sum of two rows, or the first row if ``add`` is 0. The unit outputs the sum on both
-    streams, ``o`` and ``o_sum``. It outputs the row factor, by which the RMS norm scales the row,
-    ``latency`` cycles after the row's last beat.
+    The sum (the first row if ``add`` is 0) is on the streams ``o`` and ``o_sum``. The row factor,
+    by which the RMS norm scales the row, comes ``latency`` cycles after the row's last beat.
     """
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]

@@ -1,11 +1,7 @@
 """Bench of the softmax unit: random rows and masks, with random stalls of its streams.
 
-The results must equal those of the golden model.
-
-Parameters: ``lanes`` and ``max_row`` of the unit; ``rows``, the number of rows of random lengths
-(default 90); ``short``, the number of short rows that follow (default 400) and fill the unit's
-queues; ``latency`` of the unit (cycles). If ``latency`` is given, the bench compares it with the
-measured latency; otherwise it measures no cycles.
+Parameters: ``lanes`` and ``max_row`` of the unit; ``latency`` of the unit, if it is to be checked;
+``rows``, the number of rows of random lengths; ``short``, the number of short rows after them.
 """
 
 from itertools import pairwise
@@ -116,10 +112,9 @@ async def test_rows(dut):
 async def test_no_beat_waits(dut):
     """If no stream stalls, the softmax unit outputs a beat in every cycle after the first output.
 
-    The test sends rows of 1 element, and then rows of ``max_row`` elements. From the first input
-    beat to the last output beat, m rows of b beats each must take ``latency + 2 * (b - 1) + m * b``
-    cycles: ``m * b`` cycles for the beats, and the other cycles before the first output. If the
-    bench has no parameter ``latency``, nothing is tested.
+    From the first input to the last output, m rows of b beats each take
+    ``latency + 2 * (b - 1) + m * b`` cycles. If the bench has no parameter ``latency``, nothing is
+    tested.
     """
     settings, random = parameters(), rng()
     lanes, latency = settings["lanes"], settings.get("latency")

@@ -1,18 +1,17 @@
 """Bench of ``celosia.hdl.sparse.sparse``: each command multiplies rows by a random sparse matrix.
 
-Parameters: ``config``, the configuration's fields that differ from the preset ``small``; ``lanes``
-of the unit; ``problems``, a list of (m, k, n, sparsity), one for each command. A command multiplies
-an [m, k] matrix by weights [k, n], and ``sparsity`` is the share of weights that are zero.
-
-Optional parameters: ``stall``, the probability that a scratchpad port does not accept a request in
-a cycle (default 0); ``report``, the path of a JSON file. The bench writes the list ``cycles`` to
-this file. For each command, the list has the number of cycles from the first to the last cycle in
-which the unit's output ``working`` is 1.
-
-The accumulators must contain all sums of a command when the unit signals the command's ``done``.
-Every sum is compared with the golden model's sum. The counts of products, and of products skipped
-because a weight is zero, must equal the golden model's counts.
+At each command's ``done`` the accumulators must contain the golden model's sums. The counts of
+products and of skipped products are compared, too.
 """
+
+# Parameters:
+# - config: the configuration's fields that differ from the preset ``small``
+# - lanes: of the unit
+# - problems: (m, k, n, sparsity) for each command: [m, k] times weights [k, n], and the share of
+#   weights that are zero
+# - stall (optional): the probability in each cycle that a scratchpad port refuses a request
+# - report (optional): the path of a JSON file. ``cycles`` has, for each command, the number of
+#   cycles from the first to the last one in which the output ``working`` is 1
 
 import json
 from pathlib import Path
@@ -49,9 +48,9 @@ def random_weight(generator: np.random.Generator, k: int, n: int, sparsity: floa
 class Memory:
     """Model of the scratchpad, which answers the sparse unit's reads at the ports ``a`` and ``b``.
 
-    An answer comes a fixed number of cycles after the request was accepted: ``sram_latency`` for
-    ``a``, ``weight_latency`` for ``b``. In each cycle a port refuses a request with probability
-    ``stall``. ``bytes`` is the content of the scratchpad; its initial values are random.
+    ``bytes`` is the content, at first random. The latency (cycles) is ``sram_latency`` at ``a``,
+    and ``weight_latency`` at ``b``. A port refuses a request in each cycle with probability
+    ``stall``.
     """
 
     def __init__(self, dut: Any, config: Config, stall: float):

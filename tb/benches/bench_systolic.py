@@ -1,17 +1,10 @@
-"""Bench of ``SystolicArray`` and ``TreeArray`` with random activation vectors and weights.
+"""Bench of ``SystolicArray`` and ``TreeArray`` with random activation vectors and weights."""
 
-The parameters of the bench:
-
-- ``config``: a dictionary with the configuration's fields that differ from the preset ``small``;
-- ``cycles``: the number of cycles in which the bench may send vectors and weights;
-- ``latency``: the expected number of cycles from an activation vector to its sums;
-- ``rate``: the probability in each cycle that the bench sends a vector. With the same probability,
-  but independently, it sends a line of weights (a row or column of a tile), if the array allows one
-  in this cycle.
-
-:class:`Schedule` describes the array's rules. The bench often sends a vector or a line in the first
-cycle that these rules allow.
-"""
+# Parameters:
+# - config: the configuration's fields that differ from the preset ``small``
+# - cycles: the number of cycles in which the bench may send vectors and weights
+# - latency: the expected number of cycles from an activation vector to its sums
+# - rate: the probability in each cycle of a vector, and also of a line of weights, if allowed
 
 from typing import Any
 
@@ -38,28 +31,11 @@ Ints = NDArray[np.int64]
 
 
 class Schedule:
-    """Random inputs of an array for each cycle, and the sums that the array must output for them.
+    """Random inputs of an array, and the sums that the array must output for them.
 
-    Four lists have an entry for each cycle:
-
-    - ``vectors``: the activation vector that is sent in this cycle;
-    - ``lines``: the line (row or column of a tile of weights) that is sent in this cycle;
-    - ``sums``: the sums that the array must later output for the vector sent in this cycle;
-    - ``zeros``: the number of zero elements in the vector sent in this cycle.
-
-    In a cycle without a vector or line, the entry is None (0 in ``zeros``). A vector or line is a
-    dictionary from field to value. Its field ``slot`` selects a slot, which is storage in the array
-    for one tile. The schedule often uses the earliest cycle that the array allows. A tree array,
-    which sums products with trees of adders, has one rule:
-
-    - The vector and the line sent in one cycle must use different slots.
-
-    A systolic array, which passes sums from row to row, has two rules:
-
-    - The first line of a tile must be sent in a later cycle than the last vector that uses the
-      slot's old tile.
-    - A vector that uses a tile must be sent in a later cycle than the tile's last line. If the
-      lines are sent in consecutive cycles, a later cycle than that of the first line suffices.
+    The lists have an entry for each cycle. A vector or line is a dictionary from field to value, or
+    None. The schedule follows the rules of ``SystolicArray`` or ``TreeArray``, and often uses the
+    earliest cycle allowed.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):
@@ -77,9 +53,13 @@ class Schedule:
         self._next = 0
         self._last = 0
         self.vectors: list[dict[str, Any] | None] = []
+        """Activation vectors sent."""
         self.lines: list[dict[str, Any] | None] = []
+        """Lines (rows or columns of a tile of weights) sent."""
         self.sums: list[Ints | None] = []
+        """Sums that the array must later output for the vector sent in this cycle."""
         self.zeros: list[int] = []
+        """Zero elements of the vector sent in this cycle."""
         for cycle in range(cycles):
             self._vector(cycle)
             self._line(cycle)

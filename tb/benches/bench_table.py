@@ -1,8 +1,5 @@
 """Bench of the tables of activation functions: it writes all tables, then reads their entries.
 
-Between reads the unit's input ``en`` is 0 in random cycles, in which the unit must hold its
-outputs.
-
 Parameters of the unit: ``lanes``, the number of entries read in parallel; ``slots``, the number of
 tables.
 """
