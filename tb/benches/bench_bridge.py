@@ -1,24 +1,19 @@
 """Bench of the bridges from a memory port to a bus: random bursts to a memory on the bus.
 
-The parameters of the bench:
-
-- ``config``: a dictionary with the values of all fields of the machine's configuration;
-- ``model``: the memory's name in ``MODELS`` of ``celosia.tb.benches.slow_memory``;
-- ``bursts``: the number of read bursts and of write bursts;
-- ``stall``: the probability in each cycle that a channel pauses, on either side of the bridge.
-
-Optional parameters:
-
-- ``reader_stall``: the probability in each cycle that the bench accepts no word that the bridge has
-  read (default ``stall``);
-- ``writer_stall``: the probability in each cycle that the bench offers no word to write (default
-  ``stall``);
-- ``words``: the number of words in each burst (default: random);
-- ``limit``: the largest number of cycles for all bursts of a test together (default: no limit);
-- ``broken``: the share (0 to 1) of the memory, at the highest addresses, in which each access is
-  answered with an error (default: none);
-- ``errors``: if given, one more test runs with ``errors`` as ``broken``.
+Reads must return the right words, and writes must change the right bytes.
 """
+
+# Parameters:
+# - config: all fields of the configuration
+# - model: the memory's name in MODELS
+# - bursts: the numbers of read bursts and of write bursts
+# - stall: the probability in each cycle that a channel pauses, on either side of the bridge
+# - reader_stall, writer_stall (optional): the probabilities in each cycle that the bench accepts no
+#   word read, and that it offers no word to write; by default ``stall``
+# - words (optional): the number of words in each burst, by default random
+# - limit (optional): the largest number of cycles for all bursts of a test together
+# - broken (optional): the share of the memory, at the highest addresses, that answers with errors
+# - errors (optional): ``broken`` of one more test
 
 from itertools import pairwise
 from typing import Any
@@ -49,11 +44,10 @@ Burst = tuple[int, int]
 
 
 def random_burst(config: Config, random: np.random.Generator, low: int, words: int) -> Burst:
-    """Return a random burst: a pair of its byte address and its number of words.
+    """Return a random burst in half of the memory: a pair of byte address and number of words.
 
-    The burst is in the half of the memory that begins at the address ``low``. It has ``words``
-    words, or a random number if ``words`` is 0, but never more than the longest burst. It often
-    begins or ends at a boundary that no burst may cross.
+    ``low`` is the half's first address. If ``words`` is 0, the number of words is random. A burst
+    never crosses a multiple of ``BURST_BOUNDARY`` bytes, but often begins or ends there.
     """
     width = config.mem_bytes
     longest = burst_words(config.memory)
@@ -99,9 +93,8 @@ class Surroundings:
     async def read(self, bursts: list[Burst], wanted: list[int] | None = None) -> list[int]:
         """Read the given bursts through the bridge; return the words read, as integers.
 
-        ``bursts`` lists the bursts as pairs: byte address, and number of words. The result has the
-        words of the first burst first. ``wanted`` lists the expected words in the same order; an
-        assertion fails if a word differs. If ``wanted`` is None, the words are not compared.
+        ``bursts`` are pairs (byte address, number of words). If the expected words ``wanted`` are
+        given, an assertion fails at the first wrong word.
         """
         layout = burst_layout(self.config.memory)
         requests = [pack(layout, {"addr": addr, "last": words - 1}) for addr, words in bursts]
@@ -152,13 +145,9 @@ def check_errors(
 ) -> None:
     """Assert that the bridge reports all bus errors, and that words read without errors are right.
 
-    ``around`` is the test environment with the bus memory, in which the bursts have run. ``reads``
-    and ``writes`` are these bursts, and ``answers`` are the words that the bridge returned for
-    ``reads``. The memory answers accesses at or above the address ``around.broken`` with errors.
-    The function also asserts that some words of ``reads`` and all bursts of ``writes`` are in this
-    part of the memory.
-
-    An AXI4 bridge may report a read error and a write error of the same cycle as one error.
+    ``answers`` are the words returned for ``reads``. The memory of ``around`` answers accesses at
+    or above the address ``around.broken`` with errors. Some reads and all writes must be in that
+    range.
     """
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]

@@ -1,8 +1,7 @@
 """Bench of the circuit that starts a DDR3 chip and sets the read delays of two byte lanes.
 
-For each lane the circuit searches a read delay and a bit slip (the number of bits by which received
-data are shifted). ``celosia.tb.devices.ddr3`` models the registers that the circuit accesses; in
-some test cases a lane of the model is bad.
+``celosia.tb.devices.ddr3`` models the registers that the circuit accesses. In some test cases a
+lane of the model is bad.
 """
 
 from collections.abc import Iterator
@@ -55,13 +54,8 @@ def _accesses(
 async def chips_are_started(dut: Any) -> None:
     """The circuit starts a DDR3 chip, and sets the right read delay for each byte lane.
 
-    The circuit must access the registers of the DDR3 controller in the expected order, and wait the
-    expected time between two accesses. It tests all pairs of a bit slip and a read delay for each
-    byte lane. For each lane it must select the bit slip at which the lane reads the right data with
-    the most delays. Of these delays it must select the middle one.
-
-    In some test cases a lane of the model is bad. Then the output ``failed`` must be 1 at the end,
-    otherwise 0.
+    All register accesses come in the expected order and after the expected waits. At the end, the
+    output ``failed`` is 1 if a lane of the model is bad, otherwise 0.
     """
     random = rng()
     start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))

@@ -1,9 +1,8 @@
-"""Bench of ``celosia.hdl.control.dispatch``, which sends queued commands to the engines.
+"""Bench of ``celosia.hdl.control.dispatch``, which sends queued commands to (modelled) engines.
 
-A command waits for dependency tokens, which commands of other engines push when they complete.
-Random programs that cannot deadlock run on models of engines, whose speeds change. Parameters:
-``config`` (the configuration's fields that differ from the preset ``small``), ``commands`` (the
-number of commands) and ``stall`` (probability in each cycle that the stream ``i`` pauses).
+Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
+``commands``, the number of commands; ``stall``, the probability in each cycle that the stream ``i``
+pauses.
 """
 
 from itertools import product
@@ -32,13 +31,9 @@ PHASE = 12
 class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
-    ``due`` lists the commands that the engine must receive, in order. For each command the model
-    waits a random number of cycles, from 1 to a limit. ``limits`` has several such limits (cycles).
-    After every ``PHASE`` commands, the next limit applies. After the last limit, the first limit
-    applies again.
-
-    If ``holds`` is true, the engine accepts a command (``ready`` is 1) only in the cycle in which
-    it completes the command. Otherwise the engine accepts a command whenever it is idle.
+    ``due`` lists the expected commands. ``limits`` lists largest times (cycles); after every
+    ``PHASE`` commands the next one applies. If ``holds`` is true, the engine accepts a command only
+    when it completes the command.
     """
 
     def __init__(
@@ -210,13 +205,8 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 async def every_token_and_every_command_counts(dut: Any) -> None:
     """The unit correctly counts up to ``MAX_TOKENS`` commands in flight and dependency tokens.
 
-    First, each engine in turn has ``MAX_TOKENS`` commands in flight (sent, not completed). When
-    such a command completes, it pushes a dependency token to every engine.
-
-    Then each engine in turn gets ``MAX_TOKENS + 1`` commands, and each of these commands consumes a
-    dependency token from every other engine. The tokens suffice for all commands but the last. The
-    last command must wait until each other engine pushes one more token. After the last command,
-    the unit must be idle.
+    Each engine in turn gets ``MAX_TOKENS`` commands that do not end. Then each engine gets one
+    command more than there are tokens, and the last command waits until further tokens arrive.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(
@@ -317,9 +307,8 @@ async def run_alone(dut: Any, engine: Engine, push: int, *, sends: bool = True) 
 async def too_many_tokens_are_reported(dut: Any) -> None:
     """More than ``MAX_TOKENS`` dependency tokens from one engine to another set ``overflow`` to 1.
 
-    When an engine completes a command, it can send a dependency token to another engine, which lets
-    a command of the other engine start. Only tokens that no command has consumed are counted. The
-    input ``clear`` sets the token counts and the output ``overflow`` to 0.
+    Only tokens that no command has consumed are counted. The input ``clear`` sets the token counts
+    and the output ``overflow`` to 0.
     """
     random = rng()
     await start_clock(dut)
@@ -361,19 +350,10 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 
 @cocotb.test()
 async def a_push_and_a_pop_of_a_full_counter_are_no_overflow(dut: Any) -> None:
-    """A push to a full token counter is no overflow if a token is consumed in the same cycle.
+    """A full token counter does not overflow if one token arrives as another is consumed.
 
-    A dependency token lets a command of one engine start after a command of another engine. A
-    counter of the unit counts the unused tokens from the load engine to the matrix engine. The
-    counter is full at ``MAX_TOKENS`` tokens.
-
-    In each trial, the counter is full. A matrix command consumes one token in cycle c, and the load
-    engine pushes one token in cycle p. The trials differ in p:
-
-    - p < c - 1: the unit must report an overflow, and must not send the command.
-    - p = c - 1: the unit must report an overflow. It must send the command only if the
-      configuration has the option ``registered`` (extra pipeline registers).
-    - p >= c: the unit must send the command, and must not report an overflow.
+    A token that arrives before the cycle in which another is consumed sets ``overflow`` to 1. A
+    token that arrives in that cycle or later leaves ``overflow`` at 0.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()
@@ -402,6 +382,7 @@ async def a_push_and_a_pop_of_a_full_counter_are_no_overflow(dut: Any) -> None:
         await sends
         overflows.append(int(dut.overflow.value))
         assert overflows[-1] or accepted, f"given in cycle {at}"
+        # With registers, a push in the cycle before overflows, but the command is sent.
         both += overflows[-1] and accepted
     assert both == registered
     assert 10 < sum(overflows) < len(overflows) - 1

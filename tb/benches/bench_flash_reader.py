@@ -130,10 +130,8 @@ async def bytes_come(dut: Any) -> None:
 async def long_reads_do_not_end_early(dut: Any) -> None:
     """A long read from the flash chip returns at least its first six bytes.
 
-    The field ``last`` of a read request is the number of bytes minus 1. The test requests reads of
-    2^n + 1 bytes, so that ``last`` is 2^n and has a single 1, in bit n. A unit that ignored bit n
-    would read ``last`` as 0 and return only one byte. The test tries n = 6 to ``ADDR_WIDTH - 1``,
-    the highest bit of ``last``. The six bytes are compared with the content of the flash chip.
+    The reads have 2^n + 1 bytes, for each n from 6 to the highest bit of the length. A unit that
+    ignores this bit would return only one byte.
     """
     random = rng()
     contents = random.bytes(300)

@@ -1,10 +1,7 @@
-"""Bench of ``celosia.hdl.vector.front_ends``: random commands with random stalls on each stream.
+"""Bench of ``celosia.hdl.vector.front_ends``, the first part of MAP, SOFTMAX and NORM commands.
 
-A front end executes the first part of a MAP, SOFTMAX or NORM command. It computes numbers from the
-command's input elements and outputs them on the stream ``o`` to the vector engine's back end.
-Parameters: ``config``, a dictionary with the values of all fields of the machine's configuration;
-``commands``, the number of commands; ``stall``, the probability of a stall on each stream in each
-cycle.
+Parameters: ``config``, all fields of the configuration; ``commands``, the number of random
+commands; ``stall``, the probability of a stall on each stream in each cycle.
 """
 
 from typing import Any
@@ -40,9 +37,8 @@ FACTOR_CYCLES = 60
 def shifted(factor: dict[str, int]) -> tuple[int, int]:
     """Return a row factor as a pair of integers: its mantissa and its right shift (bits).
 
-    ``factor`` is a dictionary with the factor's fields ``mantissa`` and ``right``. A row factor is
-    the number by which a later command scales a row. If the mantissa is 0, the returned shift is 0,
-    since the factor is 0 for every shift.
+    ``factor`` is a dictionary with the fields ``mantissa`` and ``right``. If the mantissa is 0, the
+    shift is returned as 0, since it has no effect.
     """
     return factor["mantissa"], factor["right"] if factor["mantissa"] else 0
 
@@ -86,10 +82,8 @@ class Fronts:
     async def run(self, work: Work) -> None:
         """Run the test case ``work``, and compare the front ends' outputs with the expected ones.
 
-        The test case has one command, or several SOFTMAX commands. The outputs are the values on
-        the stream ``o``, the sums on the stream ``o_sum``, and row factors (numbers by which a
-        later command scales rows). If no front end executes the command, the front ends must accept
-        no input and output nothing.
+        The outputs are the values on the stream ``o``, the sums on ``o_sum``, and row factors. If
+        ``work`` has no input, the front ends must accept none and output nothing.
         """
         dut, random = self.dut, self.random
         source = "drained" if "drain" in work.flags else "i"
@@ -195,12 +189,8 @@ class Fronts:
 async def values_sums_and_factors_are_exact(dut: Any) -> None:
     """The outputs of the vector engine's front ends equal the results of the golden models.
 
-    A front end executes the first part of a MAP, SOFTMAX or NORM command. The compared outputs are:
-
-    - the values of all three commands on the stream ``o``;
-    - the rows that a NORM normalizes, on the stream ``o_sum``: the sums of two input rows, or the
-      rows of its only input;
-    - row factors, the numbers by which a later command scales rows.
+    The outputs are values on the stream ``o``, the rows that a NORM normalizes on ``o_sum``, and
+    row factors. A row factor is the number by which a later command scales a row.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -1,11 +1,7 @@
 """Bench of ``celosia.hdl.vector.kept_factors``: random NORM and SOFTMAX commands and row factors.
 
-A row factor is the number by which a later command scales a row. The unit outputs each row factor
-with the index at which it is stored.
-
-Parameters: ``config``, a dictionary with the values of all fields of the machine's configuration;
-``commands``, the number of commands. The configuration's field ``row_factors`` (the number of row
-factors that the machine stores) must be a power of two.
+Parameters: ``config``, all fields of the configuration; ``commands``, the number of commands. The
+field ``row_factors`` must be a power of two.
 """
 
 from collections import deque
@@ -24,15 +20,11 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
-    """The unit under test outputs each row factor with the index at which the machine stores it.
+    """The unit outputs each row factor, a number that scales a row, with the index for storing it.
 
-    A row factor is the number by which a later command scales a row. The unit receives the row
-    factors of NORM and SOFTMAX commands. The index of a command's first row is part of the
-    command's operand ``params``. Each further row has the next index, modulo the configuration's
-    ``row_factors``.
-
-    The output ``norms`` must be 1 while the unit waits for row factors of a NORM. The output
-    ``softmaxes`` must be 1 while it waits for row factors of a SOFTMAX.
+    The index of a command's first row is in the operand ``params``. Further rows have the next
+    indices, modulo ``row_factors``. The outputs ``norms`` and ``softmaxes`` are 1 while factors are
+    missing.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
@@ -81,18 +73,10 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def softmaxes_wait_for_factors_of_any_number_of_rows(dut: Any) -> None:
-    """The output ``softmaxes`` is 1 while the unit under test waits for row factors of a SOFTMAX.
+    """The output ``softmaxes`` is 1 until the unit has received a factor for each row of a SOFTMAX.
 
-    A row factor is a number by which a later command scales a row. A SOFTMAX of m rows has m row
-    factors, which the bench sends to the unit. The test runs SOFTMAX commands with m = 1, 2, 4, 8
-    and so on, up to the largest power of two that fits the operand ``m``.
-
-    ``row_factors`` is the number of row factors that the machine stores.
-
-    - If m is at most ``2 * row_factors``, the bench sends all m factors. ``softmaxes`` must be 1
-      until the bench has sent the last factor, and 0 afterwards.
-    - If m is larger, the bench sends only ``2 * row_factors`` factors, to keep the test short.
-      Factors are then missing, so ``softmaxes`` must still be 1.
+    The SOFTMAXes have 1, 2, 4 and so on rows, up to the largest number. For long ones the bench
+    sends only the first factors, and ``softmaxes`` must stay 1.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

@@ -1,16 +1,16 @@
 """Bench of the host link: it gets random requests, and its answers must be the golden model's.
 
-Some of the requests are damaged. Parameters:
-
-- ``config``: every field of the configuration;
-- ``identity``: a dictionary with the fields of ``celosia.arch.link.Identity``, which the link sends
-  as its answer to the request HELLO;
-- ``timeout``: the number of cycles without a byte after which the link drops a request;
-- ``requests``: the number of requests;
-- ``stall``: the probability in each cycle that a channel of external memory pauses;
-- ``latency``: the largest latency of external memory (cycles);
-- ``long`` (optional): the lengths of further reads of memory (bytes).
+Some of the requests are damaged.
 """
+
+# Parameters:
+# - config: all fields of the configuration
+# - identity: the fields of Identity, which the link answers to the request HELLO
+# - timeout: the number of cycles without a byte after which the link drops a request
+# - requests: the number of random requests
+# - stall: the probability in each cycle that a channel of external memory pauses
+# - latency: the largest latency of external memory (cycles)
+# - long (optional): the lengths of further reads of memory (bytes)
 
 import itertools
 from collections.abc import Iterator
@@ -116,12 +116,8 @@ class Line:
 def places(command: int, config: Config, identity: Identity) -> int:
     """Return the number of addresses that a command of the host link can use.
 
-    The command determines the kind of data at an address:
-
-    - HELLO: a word of the link's answer;
-    - READ_REGISTERS and WRITE_REGISTERS: a register;
-    - LOAD_PROGRAM and START: a word of program memory;
-    - commands on external memory, and unknown commands: a byte of external memory.
+    The addresses are those of registers, of words of program memory, or of words of the HELLO
+    answer. For all other commands they are those of bytes of external memory.
     """
     return {
         Command.HELLO: 5,
@@ -160,11 +156,11 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Damage the request ``frame``; return a pair: the bytes to send, and an index or None.
+    """Return a damaged copy of the request ``frame``, and an index or None.
 
-    At random, the end is cut off, one byte is wrong, random bytes are inserted, or a stop bit is
-    wrong. If a stop bit is to be wrong, the bytes are those of ``frame``, and the caller must send
-    the byte at the index with a wrong stop bit. Otherwise the index is None.
+    At random, the end is cut off, one byte is wrong, random bytes are inserted, or a stop bit is to
+    be wrong. In the last case the bytes are unchanged, and the caller must send the byte at the
+    index with a wrong stop bit.
     """
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))
@@ -181,14 +177,8 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
     """Yield pairs (frame, status): a short request, and the value of STATUS during the request.
 
-    The requests are:
-
-    - reads of registers at addresses with a single bit set;
-    - each command at the last address that it can use, and at the address after this one;
-    - each command while STATUS is busy, as during a run;
-    - unknown commands, which differ from a known command in one bit;
-    - START commands whose tag equals the previous START's tag or differs from it in one bit;
-    - writes with too long payloads.
+    Addresses and lengths are at and past their limits. There are also unknown commands, commands
+    during a run, and STARTs with equal and similar tags.
     """
     for bit in range(32):
         yield request(Command.READ_REGISTERS, bit, 0, 1 << bit), 0
@@ -237,10 +227,8 @@ class Session:
     async def ask(self, frame: bytes, status: int, broken: int | None = None) -> None:
         """Send the request ``frame`` to the link, and compare the link with the golden model.
 
-        First, the method sets the register STATUS to ``status``, for the link and for the golden
-        model. The link's answer, its register writes and the content of memory must equal those of
-        the golden model. If ``broken`` is a number, the byte ``frame[broken]`` is sent with a wrong
-        stop bit.
+        Answer, register writes and memory must be equal. The register STATUS is ``status``. If
+        ``broken`` is a number, the byte ``frame[broken]`` is sent with a wrong stop bit.
         """
         line, golden, timeout = self._line, self._golden, self._settings["timeout"]
         line.registers.values[STATUS] = self._expected.values[STATUS] = status

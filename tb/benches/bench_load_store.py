@@ -1,22 +1,19 @@
 """Bench of the load and store engines: random commands copy rows between models of two memories.
 
-The two memories are the external memory and the scratchpad. Parameters:
-
-- ``engine``: ``load`` or ``store``;
-- ``config``: the configuration's fields that differ from the preset ``small``;
-- ``commands``: the number of commands;
-- ``stall``: the probability in each cycle that a port pauses;
-- ``latency``: the largest latency (cycles) of an external memory with random timing.
-
-Optional parameters:
-
-- ``refuse``: the probability in each cycle that external memory does not accept the request of a
-  burst, by default ``stall``;
-- ``timing``: a dictionary with fields of ``MemoryTiming``, which replaces the random timing of
-  external memory;
-- ``shape``: the number of rows and the number of bytes in a row, the same pair for all commands;
-- ``limit``: the number of cycles for all commands together; the bench fails if they take more.
+The two memories are the external memory and the scratchpad.
 """
+
+# Parameters:
+# - engine: ``load`` or ``store``
+# - config: the configuration's fields that differ from the preset ``small``
+# - commands: the number of commands
+# - stall: the probability in each cycle that a port pauses
+# - latency: the largest latency (cycles) of an external memory with random timing
+# - refuse (optional): the probability in each cycle that external memory does not accept the
+#   request of a burst, by default ``stall``
+# - timing (optional): fields of MemoryTiming, instead of a random timing
+# - shape (optional): the number of rows, and of bytes in a row, of all commands
+# - limit (optional): the largest number of cycles for all commands together
 
 from collections import deque
 from typing import Any
@@ -151,9 +148,8 @@ class Machine:
     def take_request(self) -> list[int]:
         """Return the byte addresses of the memory words that the engine requests in this cycle.
 
-        The engine requests a burst of consecutive words. If it requests none, the list is empty.
-        The method asserts that the burst begins at a multiple of a word's bytes, is within memory,
-        and does not cross a multiple of ``BURST_BOUNDARY`` bytes.
+        The list is empty if the engine requests no burst. An assertion fails if the burst is not
+        aligned to a word, is not within memory, or crosses a multiple of ``BURST_BOUNDARY`` bytes.
         """
         if not self.fires("memory__request"):
             return []
@@ -167,9 +163,9 @@ class Machine:
     async def step(self, drive: Any, react: Any) -> None:
         """Run one clock cycle: offer a command, simulate both memories, check the status outputs.
 
-        The functions ``drive`` and ``react`` model the memories; :func:`load_side` or
-        :func:`store_side` returns them. ``drive()`` sets the engine's data inputs before the
-        falling edge; ``react()`` reads and checks the engine's outputs after this edge.
+        :func:`load_side` or :func:`store_side` returns the functions. ``drive()`` sets the engine's
+        data inputs before the falling edge. ``react()`` checks the engine's outputs after this
+        edge.
         """
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))
@@ -197,14 +193,9 @@ def load_side(
 ) -> tuple[Any, Any]:
     """Return two functions, (drive, react), that model the memories beside a load engine.
 
-    :meth:`Machine.step` calls both in each cycle. ``drive`` offers the next word of external memory
-    to the engine, and accepts or delays a write to the scratchpad. ``react`` checks the engine's
-    outputs, and executes the engine's write to the scratchpad.
-
-    ``expected`` is a queue of pairs (scratchpad address, bytes): the writes that the engine must
-    make, in order. ``react`` removes each write that the engine has made. ``ends`` has a number for
-    each command: the writes of this command and of all earlier commands. At least this number of
-    writes must be made when the engine reports the command's end.
+    :meth:`Machine.step` calls the functions. ``expected`` is a queue of the scratchpad writes that
+    the engine must make: (address, bytes). ``ends`` has the total of writes that must be made at
+    each command's end.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -257,14 +248,9 @@ def store_side(
 ) -> tuple[Any, Any]:
     """Return two functions, (drive, react), that model the memories beside a store engine.
 
-    :meth:`Machine.step` calls both in each cycle. ``drive`` outputs the scratchpad's data that the
-    engine has requested, accepts or delays requests and words, and reports written bursts.
-    ``react`` checks the engine's outputs, and writes the engine's words to external memory.
-
-    ``expected`` is a queue of pairs (address in external memory, bytes): the writes that the engine
-    must make, in order. ``react`` removes each write that the engine has made. ``ends`` has a
-    number for each command: the writes of this command and of all earlier commands. At least this
-    number of writes must be reported as written when the engine reports the command's end.
+    :meth:`Machine.step` calls the functions. ``expected`` is a queue of the writes to external
+    memory that the engine must make: (address, bytes). ``ends`` has the total written at each
+    command's end.
     """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()

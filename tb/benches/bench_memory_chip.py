@@ -1,10 +1,7 @@
-"""Bench of the SDRAM and PSRAM controllers: random bursts, and a model of the chip.
+"""Bench of the SDRAM and PSRAM controllers: random bursts to a model of the chip.
 
-The model is connected to the controller's pins. It checks the chip's timing rules, and fails if the
-controller violates one.
-
-Parameters: ``device``, the kind of chip (``sdram`` or ``psram``); ``config``, a dictionary with the
-values of all fields of the configuration of a machine that uses the controller.
+The model checks the chip's timing rules. Parameters: ``device``, the kind of chip (``sdram`` or
+``psram``); ``config``, all fields of the configuration of a machine that uses the controller.
 """
 
 from collections import deque

@@ -1,8 +1,7 @@
 """Bench of ``celosia.hdl.vector.overlap``, which lets two commands of the vector engine overlap.
 
-Each random command stays for a random time in each of the engine's two stages, the front end and
-the back end. Parameters: ``config``, every field of the configuration; ``commands``, the number of
-commands.
+Parameters: ``config``, all fields of the configuration; ``commands``, an eighth of the number of
+cycles.
 """
 
 from typing import Any
@@ -22,9 +21,9 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    The command's opcode is ``opcode`` or, with probability 1/2, differs from ``opcode`` in one
-    random bit. With probability 2/3 the command has the flag ``followed``: then the next command
-    may overlap with this command. All other fields are random.
+    With probability 1/2 the opcode is ``opcode``, otherwise it differs from ``opcode`` in one bit.
+    With probability 2/3 the command has the flag ``followed``: the next command may overlap with
+    it.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -50,10 +49,8 @@ def word(fields: dict[str, int]) -> int:
 async def commands_overlap_by_one(dut: Any) -> None:
     """A command with the flag ``followed`` leaves the front end early, so that the next may start.
 
-    The front end and the back end are the two stages of the vector engine. A command with the flag
-    moves to the back end when three conditions hold: it has requested all its inputs, every unit
-    has begun to execute it, and the back end is empty. It leaves the back end when its results are
-    written. A command without the flag stays in the front end until its results are written.
+    The command moves to the back end when its inputs are requested, all units have begun it, and
+    the back end is empty. Without the flag, a command stays until its results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -1,9 +1,7 @@
 """Bench of power-on: the circuit must run or refuse flash images as the golden model does.
 
-A flash image contains texts for the serial line and requests to the host link. For example, the
-requests load programs, start them, and read their results. At power-on, the circuit under test
-reads the image from the flash and checks it. If the image is valid, the circuit sends the texts to
-the serial line and the requests to the host link, in the order of the image.
+A flash image contains texts for the serial line, and requests to the host link, which load and
+start programs and read their results.
 """
 
 from typing import Any

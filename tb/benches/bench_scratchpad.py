@@ -1,10 +1,8 @@
 """Bench of the scratchpad: all ports make random requests at once.
 
-The model of the scratchpad is an array of bytes, to which every write is also applied. Every read
-must return the bytes of this array.
-
-Parameters: ``config`` (the configuration's fields that differ from the preset ``small``),
-``readers`` and ``writers`` (names of the ports) and ``cycles`` (the number of cycles).
+Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
+``readers`` and ``writers``, the names of the ports, the highest priority first; ``cycles``, the
+number of cycles.
 """
 
 from collections import deque
@@ -71,9 +69,8 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 async def every_access_finds_its_bytes(dut: Any) -> None:
     """Reads return the bytes last written; a bank accepts one read and one write per cycle.
 
-    If several readers request a bank in a cycle, the bank accepts only the reader that comes first
-    in ``readers``. If several writers request a bank, it accepts only the writer that comes first
-    in ``writers``. Reads are answered after the scratchpad's latency.
+    If several readers or several writers request a bank, the one that comes first in the bench's
+    parameter is accepted. Reads are answered after the scratchpad's latency.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

@@ -1,10 +1,8 @@
-"""Bench of the sequencer: it runs random programs, and must send the expected command words.
+"""Bench of the sequencer: it runs random programs, and must send the golden model's command words.
 
-A golden model executes the instructions one after another, and so determines the expected words.
-
-Parameters: ``config`` (the configuration's fields that differ from the preset ``small``),
-``programs`` (the number of programs) and ``stall`` (probability in each cycle that the stream ``o``
-pauses).
+Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
+``programs``, the number of programs; ``stall``, the probability in each cycle that the stream ``o``
+pauses.
 """
 
 from itertools import islice, product
@@ -71,12 +69,10 @@ def random_block(config: Config, random: np.random.Generator, level: int) -> lis
 
 
 def deepest_loops() -> list[Instruction]:
-    """Return a list of instructions: the deepest nest of loops, then a loop of 260 iterations.
+    """Return instructions: the deepest nest of loops, then a loop of 260 iterations and a PARAMS.
 
-    The innermost loop of the nest has one instruction, whose operand uses register 1. Each of the
-    260 iterations adds 3 to register 1. After this loop comes a copy of the innermost loop's
-    instruction. If the sequencer runs a wrong number of iterations, the operand of this copy is
-    wrong.
+    The operand of PARAMS uses register 1, to which each of the 260 iterations adds 3. If the
+    sequencer runs a wrong number of iterations, the operand is wrong.
     """
     loops = [Instruction(Opcode.LOOP, {"count": 2 + level % 2}) for level in range(LOOP_LEVELS)]
     end = Instruction(Opcode.ENDLOOP)
@@ -105,14 +101,11 @@ def single(bit: int) -> int:
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
-    """Execute a program's instructions one after another; return a list of command words.
+    """Execute up to ``SENT_MAX`` commands of a program; return their words, which must be sent.
 
-    The sequencer must send these words to the engines. Each word is a dictionary: ``engine`` is the
-    receiving engine, and ``word`` is the value. ``first`` and ``last`` are 1 for the first and the
-    last word of a command.
-
-    The list ``registers`` has the registers' values at the start; the function replaces them by the
-    values at the program's end.
+    A word is a dictionary of ``engine`` (the receiver), ``word`` (the value), ``first`` and
+    ``last`` (1 for the first and last word of a command). The list ``registers`` gets the final
+    values.
     """
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):
@@ -138,9 +131,8 @@ class Host:
     async def write(self, kind: str, place: str, values: dict[int, int]) -> None:
         """Write ``values``, a dictionary from address to value, to program memory or registers.
 
-        ``kind`` and ``place`` name the ports: ``program`` and ``addr`` for program memory,
-        ``register`` and ``index`` for registers. Each entry takes one cycle, in which
-        ``{kind}_{place}`` has the address, ``{kind}_data`` the value, and ``{kind}_en`` is 1.
+        ``kind`` and ``place`` are parts of the ports' names: ``program`` and ``addr`` for program
+        memory, ``register`` and ``index`` for registers. Each value takes one cycle.
         """
         for address, value in values.items():
             getattr(self.dut, f"{kind}_en").value = 1
@@ -150,12 +142,10 @@ class Host:
         getattr(self.dut, f"{kind}_en").value = 0
 
     async def run(self, start: int, limit: int) -> list[dict[str, int]]:
-        """Run the program, and return a list of the command words that the sequencer sends.
+        """Run the program at the word address ``start``; return the command words that are sent.
 
-        ``start`` is the word address of the program's first instruction. The words are dictionaries
-        as in the result of :func:`expected_words`. The run must end within ``limit`` cycles. In
-        random cycles of the run, the bench requests a further start; the sequencer must ignore
-        these requests.
+        The words are dictionaries as from :func:`expected_words`. The run must end within ``limit``
+        cycles. In random cycles a further start is requested, which the sequencer must ignore.
         """
         sent: list[dict[str, int]] = []
         halts = False
@@ -184,9 +174,8 @@ class Host:
     async def cycle(self) -> dict[str, int] | None:
         """Wait for this cycle's falling edge; return the command word sent in this cycle, or None.
 
-        Before the edge, the method drives ``pc``, the input for a run's start address, with a
-        random value, which the sequencer must ignore. The method also makes the stream ``o`` pause
-        in this cycle with probability ``stall``.
+        The stream ``o`` pauses with probability ``stall``. The input ``pc``, a run's start address,
+        gets a random value, which the sequencer must ignore.
         """
         dut = self.dut
         dut.pc.value = int(self.random.integers(1 << len(dut.pc)))
@@ -244,9 +233,8 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 async def long_loops_run_on(dut: Any) -> None:
     """A loop of 2^n + m iterations does not end after m iterations.
 
-    A sequencer that ignores bit n of the count would end the loop after m iterations. The test has
-    m = 1 and m = 2, and each n from 1 to the number of the count's highest bit. The loop is at a
-    random level of the deepest nest of loops. The bench stops each run by a reset.
+    The test has m = 1 and 2, and each n from 1 to the highest bit of the count. The loop is at a
+    random level of a nest. A sequencer that ignores bit n would end the loop after m iterations.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

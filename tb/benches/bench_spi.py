@@ -1,14 +1,16 @@
 """Benches of the SPI peripheral, and of a host link that is reached over SPI.
 
-The SPI host's clock is independent of the clock of the circuit. Some transfers end before the last
-bit of a byte.
-
-Parameters of the peripheral's bench: ``transfers``, the number of transfers; ``stall``, the
-probability that the bench delays the next byte of the peripheral's input stream; ``half_ns``, the
-shortest half period of the host's clock (ns); ``wire_ns``, the delay of each line (ns);
-``setup_ns``, the time (ns) before each sample of the host in which the host's input must not
-change.
+The SPI host's clock is independent of the clock of the circuit. Some transfers end within a byte.
 """
+
+# Parameters:
+# - half_ns: the shortest half period of the host's clock (ns)
+# - wire_ns: the delay of each line (ns)
+# - setup_ns: the time before each sample of the host in which the host's input must not change (ns)
+# - transfers (peripheral): the number of transfers
+# - stall (peripheral): the probability that the bench delays the next byte of the stream ``i``
+# - timeout (link): the number of cycles without a byte after which the link drops a request
+# - identity (link): the words of the answer to the request HELLO
 
 from typing import Any
 
@@ -25,9 +27,8 @@ from celosia.tb.machine.toolchain import PERIOD_NS
 class Host:
     """An SPI host in mode 0, whose clock edges are at least ``half_ns`` nanoseconds apart.
 
-    A change on any of the four lines arrives ``wire_ns`` nanoseconds later at the other end. The
-    host samples its data input at each rising edge of its clock. The model asserts that this input
-    has not changed in the last ``setup_ns`` nanoseconds.
+    Each line has a delay of ``wire_ns`` nanoseconds. The host's data input must not change in the
+    last ``setup_ns`` nanoseconds before the host samples it.
     """
 
     def __init__(
@@ -157,9 +158,8 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
     """Send the request ``frame`` to the host link over SPI, and return the whole answer.
 
-    After the request, the host reads byte by byte. The link sends bytes of 0 until its answer
-    begins. If the first four bytes read are all 0, the host pauses for ``quiet_ns`` nanoseconds and
-    then continues to read. In the pause the link can detect an incomplete request.
+    The host reads bytes until the answer begins. If the first four are 0, the host pauses for
+    ``quiet_ns`` nanoseconds, in which the link can detect an incomplete request.
     """
     await host.transfer(_bits(frame))
     reply = b""
@@ -186,11 +186,7 @@ def _bytes(bits: list[int]) -> bytes:
 async def a_link_answers(dut: Any) -> None:
     """A host link over SPI answers requests, and reports CORRUPT for damaged ones.
 
-    If no byte arrives for ``timeout`` cycles within a request, the link reports the request as
-    CORRUPT. ``identity`` lists the words in the answer to the request HELLO. ``half_ns`` is
-    the shortest half period of the host's clock, and ``wire_ns`` the delay of each line.
-    ``setup_ns`` is the time before each sample of the host in which the host's input must not
-    change. All three are in nanoseconds.
+    A request in which no byte arrives for ``timeout`` cycles is reported as CORRUPT, too.
     """
     settings, random = parameters(), rng()
     await start_clock(dut)

@@ -1,9 +1,7 @@
-"""Benches of the UART's receiver and transmitter.
+"""Benches of the UART's receiver and transmitter, compared with a golden model and cocotbext-uart.
 
-The circuits are compared with a golden model and with cocotbext-uart. They are also connected to
-senders and receivers whose clocks have other frequencies. Parameters: ``divisor``, the clock cycles
-per bit; ``count``, the number of bytes. The receiver has the line ``rx`` and the output ``o``; the
-transmitter has the stream ``i`` and the line ``tx``.
+The circuits also work with senders and receivers of other clock frequencies. Parameters:
+``divisor``, the clock cycles per bit; ``count``, the number of bytes.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """Bench of the vector engine, with NumPy arrays as models of scratchpad and accumulators.
 
-Parameters: ``config``, a dictionary with the values of all fields of the machine's configuration;
-``programs``, the number of random programs; ``steps``, the number of instructions in each;
-``stall``, the probability that a memory does not accept a request in a cycle.
+Parameters: ``config``, all fields of the configuration; ``programs`` and ``steps``, the numbers of
+random programs and of their instructions; ``stall``, the probability in each cycle that a memory
+waits.
 """
 
 import contextlib
@@ -198,10 +198,9 @@ class Surroundings:
     async def run(self, *steps: Step) -> int:
         """Run a chain of commands on the engine, and return the number of cycles.
 
-        All commands but the last must have the flag ``followed``: the next command may begin before
-        the command with the flag ends. Cycles are counted from the offer of the first command to
-        the last command's ``done``. Each command is offered as soon as the previous command was
-        accepted, or a random number of cycles later.
+        The cycles are those from the first offer to the last end. All commands but the last must
+        have the flag ``followed``, so that the next one may overlap. A command is offered at random
+        times after the previous one is accepted.
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]
