@@ -18,6 +18,7 @@ from celosia.tb.verify.fuzz.file_seeds import FORMATS
 CASES: dict[str, tuple[Job, dict[str, tuple[str, ...]], int]] = {
     "model": (models.run, {}, 4),
     "schedule": (schedules.run, {}, 8),
+    schedules.LARGE: (schedules.run, {}, 8),
     "onnx": (graphs.run, {}, 4),
     "program": (programs.run, {"config": ("tiny", "odd")}, 4),
     "trace": (traces.run, {"config": ("tiny", "odd")}, 4),
@@ -61,6 +62,7 @@ def fuzz(
     \b
     model    a random model: golden machine (in 1 of 8 cases also circuit) must equal a reference
     schedule a random model, compiled into several programs that must compute the same integers
+    blocks   as schedule, with models whose tensors are divided into blocks
     onnx     a random ONNX graph: it must be imported exactly, and then pass the check of `model`
     program  a random or damaged program: if it is valid, circuit must equal golden machine
     trace    a run is disturbed by a reset, abort or error; results of the next run must be right

@@ -12,6 +12,7 @@ from celosia.generators.campaign.case import Case
 KINDS = {
     "model": "celosia.tb.verify.fuzz.models",
     "schedule": "celosia.tb.verify.fuzz.schedules",
+    "blocks": "celosia.tb.verify.fuzz.schedules",
     "onnx": "celosia.tb.verify.fuzz.graphs",
     "program": "celosia.tb.verify.fuzz.programs",
     "trace": "celosia.tb.verify.fuzz.traces",

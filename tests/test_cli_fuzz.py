@@ -144,8 +144,8 @@ def test_programs_are_broken_in_many_ways() -> None:
     [
         (
             ("x",),
-            "Unknown kind of case 'x'; known are model, schedule, onnx, program, trace, line, "
-            "files",
+            "Unknown kind of case 'x'; known are model, schedule, blocks, onnx, program, trace, "
+            "line, files",
         ),
         (
             ("--config", "micro"),

@@ -20,6 +20,11 @@ def test_schedules_give_the_same_integers(part: int) -> None:
     assert sum(outcome.result["programs"] for outcome in outcomes) > len(outcomes)
 
 
+def test_schedules_of_tensors_in_blocks_give_the_same_integers() -> None:
+    outcomes = [run_case(schedules.run, Case(schedules.LARGE, 1, index)) for index in range(14, 18)]
+    assert [(str(outcome.case), outcome.message) for outcome in outcomes if outcome.failed] == []
+
+
 def test_a_block_that_was_never_stored_is_not_loaded() -> None:
     """Its first part is written in the last layer, directly before the second one."""
     assert run_case(schedules.run, Case("schedule", 3, 848)).message == ""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,6 +56,9 @@ _TILES = 1, 1, 2, 3  # columns of a model's matrices, at most
 _TOKENS = 5
 _ROTATED = ("1",), ("1", "01", "10")  # layers with a rotation, of one layer and of several
 _DEPTH = 1200  # words; longer programs are refused, most before they are made
+LARGE = "blocks"
+"""The kind of cases whose models have more rows, columns and layers."""
+_LARGE_DEPTH, _LARGE_TOKENS, _LARGE_TILES, _LARGE_LAYERS = 1 << 12, 40, (1, 2, 3, 4), 5
 _CONTEXT = 7  # tokens, at most
 _ZEROS = 0.0, 0.0, 0.0, 0.7  # shares of tiles
 _BANK = 8, 13  # logarithm of a bank's bytes
@@ -68,7 +72,8 @@ def run(case: Case) -> dict[str, Any]:
     For each program, the tiling, the loops and the placement of data are random choices that the
     compiler's search could make. The instruction checker must accept each program. The tensors that
     the golden machine computes must equal those of the integer reference. The model is a decoder in
-    one case of seven, and an encoder in the others.
+    one case of seven, and an encoder in the others. Cases of the kind :data:`LARGE` are encoders
+    with more rows, columns and layers, so that tensors have several blocks.
 
     The result is a dictionary. ``mismatch`` describes the error, and is empty without an error.
     ``programs`` is the number of different programs. ``refused`` is the number of models and of
@@ -76,6 +81,8 @@ def run(case: Case) -> dict[str, Any]:
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder
+    if case.kind == LARGE:
+        outcomes = partial(_encoder, large=True)
     for _ in range(_TRIES):
         made: set[tuple[int, ...]] = set()
         try:
@@ -97,12 +104,12 @@ Outcomes = Iterator[tuple[tuple[int, ...], str]]
 """Words of each program, none for refused choices, and its first error as a sentence."""
 
 
-def _encoder(rng: Random) -> Outcomes:
+def _encoder(rng: Random, *, large: bool = False) -> Outcomes:
     """Yield the outcomes of one encoder; raise :class:`InputError` if the pair is refused."""
     config = random_machine(rng)
-    model = _small(rng, random_model(rng), config)
+    model = (_large if large else _small)(rng, random_model(rng), config)
     config = config.replace(
-        program_depth=_DEPTH,
+        program_depth=_LARGE_DEPTH if large else _DEPTH,
         acc_depth=int(rng.integers(4, 100)),
         scratchpad_bytes=config.scratchpad.banks << int(rng.integers(*_BANK)),
         scratchpad_align=1,
@@ -153,6 +160,18 @@ def _small(rng: Random, model: Model, config: Config) -> Model:
         fields["window"] = min(model.window, int(rng.integers(1, 4)))
         fields["global_tokens"] = min(model.global_tokens, 2)
     return model.replace(ffn=min(model.ffn, most), **fields)
+
+
+def _large(rng: Random, model: ModelDescription, config: Config) -> ModelDescription:
+    """Return a model with more rows and layers, and with a few tile columns."""
+    most = config.array.cols * int(rng.choice(_LARGE_TILES))
+    tokens = int(rng.integers(1, _LARGE_TOKENS))
+    tokens = max(tokens, 2 * model.window + model.global_tokens + 2) if model.window else tokens
+    sizes = {"ffn": int(rng.integers(1, 2 * most + 1)), "tokens": tokens}
+    if model.dim != model.heads * model.head_dim:
+        sizes["dim"] = int(rng.integers(1, most + 1))
+        sizes["features"] = sizes["dim"] if model.features == model.dim else model.features
+    return model.replace(layers=int(rng.integers(1, _LARGE_LAYERS)), **sizes)
 
 
 def _plan(rng: Random, search: Search, kind: list[list[Choices]]) -> Choices:
