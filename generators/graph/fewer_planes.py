@@ -37,12 +37,10 @@ def planes_of(bits: int) -> int:
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Check that a program can read a model's weights in each of the widths ``bits``.
+    """Raise :class:`InputError` if a program cannot read weights in each of the widths ``bits``.
 
-    A width is the number of upper bits of each weight that a program reads: 8, 4 or 2. ``weights``
-    is the name of the weights' format. Weights of every format can be read in 8 bits. Only nested
-    weights, which are stored in bit planes, can be read in fewer bits. Raises :class:`InputError`
-    if a width cannot be read.
+    A width is the number of upper bits of each weight that a program reads. ``weights`` is the name
+    of the weights' format. Every format allows 8 bits; only nested weights also allow 4 and 2.
     """
     for width in bits:
         if width not in BITS:
@@ -54,12 +52,8 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
 def coarser(model: Model, bits: int) -> Model:
     """Return a copy of a model that uses only the upper ``bits`` bits of each nested weight.
 
-    Nested weights are stored in bit planes; the copy uses the upper planes. If ``bits`` is 8,
-    ``model`` itself is returned. The encoder of an encoder-decoder keeps all bits.
-
-    Quantization scales and the parameters of requantization do not change, except the biases. A
-    layer's biases compensate its input's zero point times its weights, so they change with the
-    weights.
+    Quantization scales do not change. Biases change with the weights. If ``bits`` is 8, the result
+    is ``model`` itself. The encoder of an encoder-decoder keeps all bits.
     """
     if bits == OPERAND_BITS:
         return model
@@ -72,6 +66,7 @@ def coarser(model: Model, bits: int) -> Model:
             return None
         planes = part.planes[:count]
         weight = np.sum([plane.values for plane in planes], axis=0)
+        # A bias compensates the input's zero point times the weights.
         rescale = replace(part.rescale, bias=planes[-1].bias)
         return replace(part, weight=weight, rescale=rescale, planes=planes)
 

@@ -1,8 +1,6 @@
 """Nodes and values of the float graph of a Transformer.
 
-A node computes a value from other values, and has the names of its weight tensors. The float
-reference evaluates the graph, and calibration observes its values. The quantizer converts each node
-to integer operations (:mod:`celosia.generators.graph.quantized`).
+The float reference evaluates the graph, and the quantizer converts its nodes to integer operations.
 """
 
 import enum
@@ -15,24 +13,17 @@ Description = ModelDescription | TextDescription
 
 
 class Home(enum.Enum):
-    """Storage class of a tensor: how long the accelerator stores the tensor, and with which scale.
-
-    - ``STREAM``: a tensor of the residual stream. All tensors of the residual stream are INT16, and
-      have the same scale.
-    - ``SCRATCHPAD``: a temporary tensor. Only the next operations of the same run read the tensor.
-    - ``CACHE``: keys or values of a decoder's self-attention. They are stored for all later runs.
-    - ``SOURCE``: keys or values of cross-attention. They are computed once from the source text,
-      and stored for all runs of the decoder.
-    """
+    """Storage class of a tensor: how long the accelerator keeps it, and with which scale."""
 
     STREAM = "stream"
-    """The residual stream: INT16 with the same step in the whole model."""
+    """The residual stream: INT16 with one scale in the whole model or, without norms, in each
+    layer."""
     SCRATCHPAD = "scratchpad"
-    """Values that only the next operations read."""
+    """Temporary values that only the next operations of the same run read."""
     CACHE = "cache"
-    """Kept with the rows of earlier runs: keys and values of a decoder."""
+    """Keys and values of a decoder's self-attention, kept for all later runs."""
     SOURCE = "source"
-    """Kept from the source's run: keys and values of cross-attention."""
+    """Keys and values of cross-attention, computed once from the encoder's input."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +64,7 @@ class Start:
     """The initial rows of ``target``, to which the embedding layer adds its output.
 
     The rows are the learned position vectors, or zeros if the model has none. If the model has a
-    class token, the token's vector is added to row 0. The embedding layer is the model's first
-    linear layer. It adds its output to the rows after the class token.
+    class token, its vector is added to row 0, and the embedding layer adds to the rows after it.
     """
 
     target: Value
@@ -160,14 +150,8 @@ class Gate:
 class Attention:
     """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
 
-    Heads are slices of the columns. If there are fewer key heads than query heads, neighbouring
-    query heads share a key head. ``key.home``, the memory of keys and values, determines to which
-    tokens a query attends:
-
-    - ``CACHE`` (the KV cache): the tokens of the text so far;
-    - ``SOURCE``: the tokens of the encoder's input, whose keys and values an earlier run has
-      computed;
-    - any other memory: the tokens of the input.
+    Heads are slices of the columns; neighbouring query heads may share a key head. A query attends
+    to the text so far if ``key.home`` is ``CACHE``, and to the encoder's input if it is ``SOURCE``.
     """
 
     query: Value

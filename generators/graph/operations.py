@@ -66,10 +66,9 @@ class Linear:
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
         """Return the stored bytes of a part of the weights, as uint8 [rows of bytes, columns].
 
-        ``rows`` and ``columns`` are slices of the weight matrix [k, n]. If the layer's ``stored``
-        is None, each byte is one INT8 weight, and there is a row of bytes for each row of weights.
-        Otherwise each byte contains one or more codes. A code is a number of few bits that stands
-        for a weight in the format of ``stored``.
+        ``rows`` and ``columns`` are slices of the weight matrix [k, n]. A byte is an INT8 weight.
+        In a format of fewer bits, a byte has the codes of several weights or a scale, see
+        :meth:`Stored.data`.
         """
         if self.stored is None:
             return self._operands[rows, columns]
@@ -95,12 +94,11 @@ class Linear:
 
     @property
     def parts(self) -> list["Linear"]:
-        """List of linear layers, one for each matrix product that computes this layer.
+        """List of the matrix products that compute this layer, each as a linear layer.
 
-        Nested weights are stored in bit planes, with one product for each plane. Other weights have
-        a single product. A low-rank correction (two thin matrices whose product is added to the
-        weights) needs two more products. In the list, the product with the first matrix of the
-        correction is first, and the product with the second matrix is last.
+        Nested weights have one product for each bit plane, other weights have one product. A
+        low-rank correction adds a product with its first matrix at the beginning, and one with its
+        second matrix at the end.
         """
         low, correction = self.low_rank, self.correction
         own = [replace(self, weight=plane.values, stored=plane.stored) for plane in self.planes]
@@ -109,11 +107,10 @@ class Linear:
 
     @cached_property
     def correction(self) -> "Linear | None":
-        """Linear layer that multiplies by the second matrix of the low-rank correction, or None.
+        """Linear layer with the second matrix of the low-rank correction; None if there is none.
 
         A low-rank correction adds the product of two thin matrices to the weights. The source of
-        the returned layer is the product of this layer's input and the first matrix. The property
-        is None if this layer has no correction.
+        the returned layer is this layer's input times the first matrix.
         """
         if self.low_rank is None:
             return None
@@ -152,11 +149,10 @@ class Plane:
 
 @dataclass(frozen=True)
 class LowRank:
-    """Low-rank correction of a layer's weights by a product of two thin matrices.
+    """Low-rank correction of a layer: a product of two thin matrices, added to the weights.
 
-    The linear layer ``first`` multiplies the layer's input by the first matrix. The result is
-    multiplied by ``weight``, the second matrix. This second product is added to the product of the
-    layer's input and its uncorrected weights. See equation (18) of ``docs/formats.md``.
+    ``first`` multiplies the layer's input by the first matrix; ``weight`` is the second matrix. See
+    equation (18) of ``docs/formats.md``.
     """
 
     first: Linear
@@ -194,9 +190,8 @@ class Norm:
 class Convert:
     """A conversion of a tensor to another scale or width: ``target = rescale(source)``.
 
-    An INT16 source is converted to INT8, or to INT16 with another scale. An INT8 source is
-    converted to INT16: it is multiplied by the identity matrix, and a DRAIN instruction requantizes
-    the sums. The DRAIN can also apply a rotary embedding to its result.
+    An INT16 source becomes INT8, or INT16 with another scale. An INT8 source becomes INT16 by a
+    product with the identity matrix.
     """
 
     source: Tensor
@@ -239,9 +234,8 @@ class Rotary:
 class Gate:
     """The elementwise product in a gated MLP: ``target = (source - zero) * up``, requantized.
 
-    ``source`` is the output of the gate's linear layer after its activation, and ``zero`` is the
-    zero point of ``source``. ``up`` is the output of the second linear layer. See equation (10) of
-    ``docs/numerics.md``.
+    ``source`` is the gate layer's output after the activation, with the zero point ``zero``. ``up``
+    is the output of the other linear layer. See equation (10) of ``docs/numerics.md``.
     """
 
     source: Tensor

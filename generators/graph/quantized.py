@@ -25,16 +25,15 @@ class Graph(Generic[D]):
     """A model's integer operations, in execution order.
 
     If the first operation is an :class:`Embedding`, the input is token numbers, and the output is
-    the scores of all vocabulary tokens. All layers have the same operations on the same buffers,
-    with the same shapes and zero points. They differ in tensor names, weights, and requantization
-    parameters.
+    the scores of all vocabulary tokens. Layers differ only in tensor names, weights and
+    requantization parameters.
     """
 
     description: D
     input: Tensor
     output: Tensor
     stream: Tensor
-    """The residual stream; it has the same scale everywhere."""
+    """The residual stream; in a model with norms it has the same scale everywhere."""
     start: Ints | None
     """The stream before the first operation, [sequence, dim]; None if no operation reads it."""
     before: tuple[Op, ...]
@@ -116,11 +115,10 @@ class Graph(Generic[D]):
         return total
 
     def quantize_input(self, values: NDArray[np.floating]) -> NDArray[np.signedinteger]:
-        """Return ``values`` [..., tokens, features] as integers of the graph's tensor ``input``.
+        """Return the model's input ``values`` [..., tokens, features], quantized to INT8 or INT16.
 
-        The result is INT8, or INT16 if that tensor is INT16. If the model does not begin with a
-        linear layer that embeds the inputs, ``values`` must be the rows that
-        :func:`celosia.generators.frontend.embedding.lookup` returns for the tokens.
+        If the model does not begin with a linear embedding, ``values`` must be the rows that
+        :func:`celosia.generators.frontend.embedding.lookup` returns.
         """
         return quantize(values, self.input).astype("<i2" if self.input.wide else np.int8)
 

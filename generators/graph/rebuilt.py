@@ -12,13 +12,10 @@ _WHOLE = (*get_args(Op), Graph, LowRank, Plane, Head)
 
 
 def rebuilt(part: Part, change: Callable[[Any], Any]) -> Part:
-    """Return a copy of ``part`` in which the function ``change`` has replaced some objects.
+    """Return a copy of a graph, or of an object in a graph, in which ``change`` replaces objects.
 
-    ``part`` is a graph or any object in a graph, such as an operation, a tuple, a tensor or a
-    number. ``change`` takes an object, and returns a replacement, or None to keep the object.
-
-    If ``change`` keeps a graph, an operation, a part of an operation or a tuple, the members of
-    this object may still be replaced: ``change`` is then called for each of them.
+    The function ``change`` takes an object, and returns its replacement or None. If the result for
+    a graph, an operation or a tuple is None, ``change`` is called for each member instead.
     """
     whole: Any = part
     changed: Any = change(part)

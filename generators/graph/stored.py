@@ -29,9 +29,9 @@ class Stored:
     def data(self, rows: slice, columns: slice) -> NDArray[np.uint8]:
         """Return the stored bytes of a part of the weights, as uint8 [rows of bytes, columns].
 
-        ``rows`` and ``columns`` are slices of the matrix [k, n]. A byte has the codes of one or
-        more weights of a column, or a scale that weights of the column share. If groups of rows
-        share scales, ``rows`` must begin at the first row of a group.
+        ``rows`` and ``columns`` are slices of the matrix [k, n]. A byte has codes of weights from
+        one column, or a scale. If groups of rows share scales, ``rows`` must begin at a group's
+        first row.
         """
         codes = self.codes[rows, columns]
         if self.scales is None:
@@ -60,11 +60,10 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether each byte of a weight slot holds two weights.
+    """Return whether a byte of a weight slot, which stores a tile in the array, holds two weights.
 
-    A weight slot is storage in the array for one weight tile. A byte holds two weights if the
-    configuration has ``packed_slots`` and every weight in the format ``stored`` fits in 4 bits. If
-    ``stored`` is None, weights are INT8, and the result is False.
+    The configuration must have ``packed_slots``, and weights in the format ``stored`` must fit in 4
+    bits. If ``stored`` is None, weights are INT8.
     """
     return stored is not None and config.packed_slots and stored.form.paired
 
@@ -72,18 +71,10 @@ def in_pairs(stored: Stored | None, config: Config) -> bool:
 def packed_pairs(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
     """Pack 4-bit weights in pairs for weight slots; return (bytes, bytes with scales or None).
 
-    A weight slot is storage in the array for ``size`` rows of bytes, so for ``2 * size`` rows of
-    weights. In a slot, row i of the bytes has weight row i in the low bits, and weight row ``i +
-    size`` of the same column in the high bits. ``stored`` is the weight matrix [k, n], and the
-    slice ``rows`` selects the rows to pack.
-
-    The first result is the array of bytes, [rows of bytes, n]. The second result depends on the
-    scales of ``stored``:
-
-    - If groups of weight rows share scales, the second result is a :class:`Stored` matrix with the
-      same bytes, and one scale for each column of each slot. The slice ``rows`` must then begin at
-      the first row of a group, and a group must have a multiple of ``2 * size`` rows.
-    - If there are no such scales, the second result is None.
+    A slot stores ``size`` rows of bytes. Its byte in row i has weight row i in the low bits, and
+    weight row ``i + size`` in the high bits. The slice ``rows`` selects weight rows. If groups
+    share scales, each has a multiple of ``2 * size`` rows, ``rows`` begins at one, and the second
+    result has a scale per slot and column.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]
@@ -97,9 +88,9 @@ def packed_pairs(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored |
 def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset[str]:
     """Return the flags of an instruction that reads weights in the format of ``stored``.
 
-    The flags state the format and, if groups of weights share scales, that there are such scales.
-    If ``stored`` is None, the weights are INT8 and need no flags. Raises :class:`InputError` if the
-    configuration lacks the format or the group size; the message has the model's name ``model``.
+    If ``stored`` is None, the weights are INT8, and the set is empty. Raises :class:`InputError`,
+    with the model's name ``model``, if the configuration lacks the format or the size of its
+    groups.
     """
     if stored is None:
         return frozenset()

@@ -1,8 +1,7 @@
 """Comparison of layers by their instructions, and extension of a graph by copies of its last layer.
 
-With these functions, the compiler checks early whether a large model fits a configuration. It
-quantizes only the first layers of the model. If all layers have equal instructions, it appends
-copies of the last quantized layer, and compiles the extended graph.
+The compiler uses this module to check early, from a model's first layers, whether the whole model
+fits a configuration.
 """
 
 import re
