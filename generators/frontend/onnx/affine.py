@@ -1,12 +1,6 @@
-"""Gains and shifts of columns, which become a part of the weights of a layer.
+"""Gains and shifts of a tensor's columns in ONNX graphs.
 
-A graph may multiply the columns of a tensor by gains and add shifts. If a linear layer or norm
-computes the tensor, that layer's weights include the gains and shifts. Otherwise the result is an
-:class:`Affine` (a tensor ``gains * source + shifts``), and a later linear layer's weights include
-the gains and shifts.
-
-The sum of an :class:`Affine` and a tensor ``other`` is computed as ``gains * (source + other /
-gains) + shifts``. So this sum is also an :class:`Affine`.
+The importer includes gains and shifts in the weights of a linear layer or norm before or after.
 """
 
 from dataclasses import replace
@@ -49,12 +43,9 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
     """Return the sum of two tensors; one of them may be an :class:`Affine`.
 
-    An :class:`Affine` is a tensor ``gains * source + shifts``. Its sum with a tensor ``other`` is
-    computed as ``gains * (source + other / gains) + shifts``. To divide ``other`` by ``gains``, the
-    importer divides the weights of the layer that computes ``other``.
-
-    Raises :class:`UnsupportedError` if a gain is 0, or if ``other`` does not come from a layer
-    whose weights can be divided.
+    An :class:`Affine` is a tensor ``gains * source + shifts``. Raises :class:`UnsupportedError` if
+    a gain is 0, or if the other tensor does not come from a layer whose weights can be divided by
+    the gains.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
@@ -80,11 +71,10 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return ``view * number``: the elements of a view, multiplied by a constant.
+    """Return ``view * number``, for a constant that may differ from column to column.
 
-    A view has elements of a tensor in any arrangement. The constant may differ between columns of
-    the tensor. Raises :class:`UnsupportedError` if the constant differs between rows (tokens), or
-    if the view lacks a column of its tensor.
+    The view has elements of a tensor [tokens, columns]. Raises :class:`UnsupportedError` if the
+    constant differs between tokens, or if the view lacks a column of the tensor.
     """
     gains = per_column(view, number)
     if gains is None:
@@ -93,19 +83,11 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 
 
 def shifted(node: Node, view: View, number: Floats) -> View:
-    """Return the sum of ``view`` and the constant ``number``, as a view of a new tensor.
+    """Return ``view + number``, for a constant that is a bias or has a row for each token.
 
-    A view is an array of elements of a tensor [rows, columns], in any order and shape. ``number``
-    is broadcast to the shape of the view, so each element of the view gets a number. The sum is
-    supported in two cases:
-
-    - All elements from the same tensor column get the same number, and the view has at least one
-      element from each tensor column. The tensor is a :class:`Linear`, :class:`Norm`,
-      :class:`Affine` or :class:`Sum`. The numbers are then added to the tensor as a bias [columns].
-    - The view contains all rows of the tensor, and each row of the view is a complete tensor row
-      with the columns in order. The numbers may differ from row to row, as position embeddings do.
-
-    Raises :class:`UnsupportedError` in all other cases.
+    The view has elements of a tensor [tokens, columns]; ``number`` is broadcast to its shape.
+    Raises :class:`UnsupportedError` if the constant differs between tokens, and the view lacks a
+    token or a part of its row.
     """
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
@@ -138,17 +120,10 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return a constant as an array [columns]: one number for each column of ``view.tensor``.
+    """Return a constant, broadcast to ``view``, as one number for each tensor column, [columns].
 
-    A view is an array of elements of its tensor [rows, columns], in any order and shape. The
-    constant ``number`` is broadcast to the shape of the view, so each element of the view gets a
-    number. For example, if the view is a transposed tensor with 3 columns, and ``number`` is [[10],
-    [20], [30]], the result is [10, 20, 30].
-
-    The result is None in two cases:
-
-    - Two elements from the same tensor column get different numbers.
-    - The view has no element from one of the tensor columns.
+    For example, [[10], [20]] for a transposed tensor of 2 columns becomes [10, 20]. The result is
+    None if two elements of one column get different numbers, or if the view lacks a column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

@@ -44,15 +44,11 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def pooling_scores(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return a view of the scores of a pooling by attention: constant queries times computed keys.
+    """Return the scores of a pooling by attention, [..., n, tokens]: ``n`` queries times all keys.
 
-    Such a pooling computes a weighted sum of tokens; the weights are the softmax of the scores. The
-    result [..., n, tokens] is a view of a new :class:`PoolingScores` tensor, before the softmax.
-    The host computes the pooling, so the tensor records only the shape of the scores. The arguments
-    are:
-
-    - ``queries`` is the shape of the constant queries, [..., n, head_dim], for n queries.
-    - ``keys`` is the view of the keys, [..., head_dim, tokens].
+    The shape ``queries`` of the constant queries is [..., n, head_dim]; ``keys`` is
+    [..., head_dim, tokens]. The result is a view of a :class:`PoolingScores`, which records only
+    the scores' shape.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

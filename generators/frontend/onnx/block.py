@@ -43,12 +43,11 @@ class Block:
 
 
 def padded_to_equal_shapes(blocks: list[Block]) -> list[Block]:
-    """Pad the weights of Transformer blocks with zeros to equal shapes; return the padded blocks.
+    """Return Transformer blocks whose weights are padded with zeros to equal shapes.
 
-    In the result, all blocks have the same number of heads, of columns in a head, and of hidden
-    columns in the MLP. The padding does not change the outputs of the blocks. Raises
-    :class:`UnsupportedError` if a weight's shape or a setting, such as the activation function,
-    still differs between blocks.
+    All blocks get the largest number of heads, head columns and hidden columns. Their outputs do
+    not change. Raises :class:`UnsupportedError` if another shape or a setting differs between
+    blocks.
     """
     heads, head_dim = (max(getattr(block, name) for block in blocks) for name in _SIZES)
     ffn = max(len(block.weights.get("up.weight", ())) for block in blocks)

@@ -10,11 +10,10 @@ LIKE = (
 
 
 def unlike_gpt2(encoder: Encoder) -> str:
-    """Return a text that lists how a language model from an ONNX graph differs from GPT-2.
+    """Return a text that lists the differences of a causal language model from GPT-2.
 
-    ``encoder`` has the layers that were found in the graph; in their attention, each token attends
-    to itself and earlier tokens only. The text is a list such as ``no norms, a class token``. It is
-    empty if the model does not differ from GPT-2.
+    ``encoder`` has the layers that were found in the model's ONNX graph. The text is, for example,
+    ``no norms, a class token``. It is empty if there is no difference.
     """
     tensors = encoder.weights
     wrong = {

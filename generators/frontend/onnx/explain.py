@@ -33,16 +33,9 @@ def explain(
 ) -> str:
     """Return an error text that says why an ONNX graph cannot be imported, with a remedy.
 
-    The text begins with the cause, such as a recurrent layer, and the remedy for this cause. Known
-    causes are listed in the file ``refused_onnx.toml``. If no known cause is found, the text begins
-    with a general remedy. Detailed reasons follow in parentheses. Equal reasons of several nodes
-    are given once, with the number of further nodes. The arguments are:
-
-    - ``graph``: the graph, whose node types are compared with the known causes.
-    - ``reasons``: a text for each unsupported node, such as ``name (Type): reason``.
-    - ``error``: the reason why the graph's output is not the output of an encoder, or None.
-    - ``others``: the reasons why inner values of the graph are not the output of an encoder. They
-      are searched for a known cause only if the other arguments show none.
+    ``reasons`` has a line for each unsupported node. ``error`` is the reason why the output is not
+    that of an encoder. ``others`` are such reasons for inner values, used if the rest shows no
+    known cause.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

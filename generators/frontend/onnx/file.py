@@ -53,18 +53,10 @@ def is_onnx(path: Path) -> bool:
 def read_model(path: Path) -> Any:
     """Return the ONNX model in a file, with calls of functions replaced by the functions' nodes.
 
-    ``path`` is the path of the file. A colon and the name of an output may follow, as in
-    ``model.onnx:scores``. The named output becomes the first output of the returned model.
-
-    Raises :class:`InputError` in these cases:
-
-    - the file cannot be read, is no ONNX model, or lacks the named output;
-    - the model's opset is not supported, or ONNX does not define the type of a node;
-    - a node's attribute ``axis`` is not from -64 to 64;
-    - a node's attribute ``batch_dims`` is not from 0 to 64;
-    - a tensor is sparse, or has fewer stored numbers than its shape needs;
-    - the tensors in other files have more than 2**29 numbers;
-    - the graph might not terminate, or might produce random results.
+    ``path`` may end in the name of an output, as in ``model.onnx:scores``, which becomes the first
+    output. Raises :class:`InputError` if the file cannot be read or lacks the output. The same
+    error is raised if the model is invalid, too large, exported for training, or has loops, random
+    nodes or sparse tensors.
     """
     onnx = onnx_library("onnx")
     path, output = file_and_output(path)

@@ -50,12 +50,11 @@ def _reads(node: Any) -> set[str]:
 
 
 class Graph:
-    """An ONNX graph, with methods that run its nodes and find the operations that they form.
+    """An ONNX graph, changed to a batch of 1, with methods that run its nodes.
 
-    The graph is changed to a batch of 1 when the object is created. ``path`` is the file's path; a
-    colon and the name of an output may follow, to select this output. ``model`` is the ONNX model
-    in the file. ``tokens`` is the number of tokens, or 0 if the graph fixes it. If ``batched`` is
-    true, the inputs begin with a batch axis; otherwise the inputs have no batch axis.
+    ``path`` may end in the name of the output to import, as in ``model.onnx:scores``. ``tokens`` is
+    the number of tokens, or 0 if the graph fixes it. If ``batched`` is true, inputs begin with a
+    batch axis.
     """
 
     def __init__(self, path: Path, model: Any, tokens: int, *, batched: bool = True):
@@ -89,12 +88,10 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Texts that name the constant tensors and the graph outputs that are not imported.
+        """Texts that name the constant tensors and the outputs that are not imported.
 
-        - The text for a constant tensor is the tensor's name.
-        - The text for an output begins with ``output`` and the output's name. The text also states
-          a path, such as ``model.onnx:scores``, with which a user can import this output.
-        - The text for an output that is equal to an input states no path.
+        The text for a tensor is its name. The text for an output has its name and, unless the
+        output is a copy of an input, a path such as ``model.onnx:scores`` that imports it.
         """
         used, same = self.read, self._handed_on()
         others = [
@@ -195,12 +192,10 @@ class Graph:
         return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
-        """Change mask inputs of the graph to ordinary data inputs; return whether any has changed.
+        """Change mask inputs of the graph to ordinary inputs; return whether any has changed.
 
-        The array of a mask input follows from the number of valid tokens. After the change, the
-        input has the kind ``other`` (:attr:`Place.kind`): the caller supplies its array with each
-        sample. Only mask inputs whose kind is in ``kinds`` are changed; by default, all mask inputs
-        are changed.
+        The caller then supplies the array of such an input. Before, it follows from the number of
+        valid tokens. Only inputs whose kind is in ``kinds`` are changed, by default all masks.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -212,11 +207,9 @@ class Graph:
     ) -> dict[str, Array]:
         """Return the arrays of all inputs of the graph: a dictionary from input name to array.
 
-        ``values`` is the array of the first input. If the array has fewer tokens than the graph
-        needs, padding is appended: padding tokens to token numbers, zeros to other data. ``others``
-        is a dictionary from names of other inputs to their arrays. If an input is missing in
-        ``others``, :meth:`Place.given` computes its array from ``length``, the number of valid
-        tokens.
+        ``values`` is the first input, to which padding is appended if it is too short. ``others``
+        is a dictionary of other inputs. Inputs that it lacks, such as masks, follow from the number
+        ``length`` of valid tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -292,11 +285,9 @@ class Graph:
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
         """Return a :class:`Runner` that computes some values of the graph from other values.
 
-        ``outputs`` are the names of the computed values. ``sources`` are the names of values that
-        the caller supplies to the runner. The caller also supplies the graph inputs on which the
-        outputs depend.
-
-        Raises :class:`InputError` if the nodes between ``sources`` and ``outputs`` cannot be run.
+        ``outputs`` and ``sources`` are the names of these values. The runner also takes the graph
+        inputs on which the outputs depend. Raises :class:`InputError` if the nodes between cannot
+        be run.
         """
         nodes = self.needed(set(outputs), set(sources))
         used = {name for node in nodes for name in _reads(node)}
@@ -329,14 +320,11 @@ class Graph:
         return self._helper.tensor_dtype_to_np_dtype(self._inferred[name][0])
 
     def run(self, values: Array, length: int, others: Mapping[str, Array] | None = None) -> Floats:
-        """Run the whole graph, and return one of its outputs as an array of floats.
+        """Run the whole graph on one sample, and return one of its outputs in float64.
 
-        The output is the one that the graph's path names, as in ``model.onnx:scores``. If the path
-        names none, it is the first output that is not only a copy of an input.
-
-        The arguments are the same as for :meth:`feeds`. If the graph has a fixed batch of more than
-        1, each input is repeated for the whole batch. The result then has only the first element of
-        the batch, as a batch of 1. Raises :class:`InputError` if the graph cannot be run.
+        It is the output that the graph's path names, or the first that is no copy of an input. The
+        arguments are those of :meth:`feeds`. A fixed batch is filled with copies of the sample; the
+        result has a batch of 1. Raises :class:`InputError` if the graph cannot be run.
         """
         feeds = self.feeds(values, length, others)
         if self.batch > 1:
@@ -348,12 +336,11 @@ class Graph:
         return first[:1] if self.batch > 1 else first
 
     def check(self, subject: str, outputs: Floats, expected: Floats) -> None:
-        """Raise :class:`InputError` if an imported model's outputs differ from the graph's outputs.
+        """Raise :class:`InputError` if the imported model's ``outputs`` differ from the graph's.
 
-        ``outputs`` are the imported model's, and ``expected`` are the graph's. The error is raised
-        if the shapes differ, or if two elements differ by more than ``TOLERANCE * max(1,
-        largest)``. Here ``largest`` is the largest magnitude in ``expected``. ``subject`` is the
-        name of the outputs in the error message.
+        ``expected`` are the graph's outputs, of the same shape. Elements may differ by 0.001 times
+        the largest magnitude in ``expected``, or by 0.001 if that is more. ``subject`` names the
+        outputs in the message.
         """
         alike = outputs.shape == expected.shape
         worst = float(np.abs(outputs - expected).max()) if alike else math.inf

@@ -1,13 +1,7 @@
 """Import of Transformer encoders from ONNX graphs, such as those of PyTorch's exporter.
 
-The import has these steps:
-
-- The modules ``recognized`` and ``nodes`` recognize the tensor that each node of a graph computes.
-- The module ``match`` finds the blocks of a Transformer in these tensors.
-- Some nodes before the first block and after the last block match no layer that the machine
-  computes. The host runs these nodes with ONNX Runtime or ONNX's reference implementation.
-- The importer compares the model's outputs with the graph's outputs. If the argument ``quick`` of
-  :func:`load_onnx` is true, large graphs are not compared.
+The host runs nodes before the first block and after the last block that match no layer of the
+accelerator. The imported model is compared with a run of the graph.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,28 +39,14 @@ _MANY_SCORES = 1 << 25
 
 
 def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
-    """Return the encoder in an ONNX file as a :class:`Source`.
+    """Return the encoder in an ONNX file, after a comparison of its outputs with the graph's.
 
-    ``path`` may end in a colon and the name of the output to import, as in ``model.onnx:scores``.
-    Without such a name, the importer uses the first output that is not only a copy of an input.
-    ``tokens`` is the number of tokens, or 0 if the graph fixes it.
+    - ``path``: the file, or the file and an output, as in ``model.onnx:scores``.
+    - ``tokens``: the number of tokens; 0 if the graph fixes it.
+    - ``quick``: true to omit slow comparisons (more than 2**25 attention scores).
 
-    The graph's first input is [batch, tokens, features], [batch, channels, height, width], or token
-    numbers [batch, tokens]. Further inputs may be the mask of valid tokens, token types and
-    positions.
-
-    The importer compares the model's outputs with those of a run of the graph. If ``quick`` is true
-    and the graph has more than 2**25 attention scores, the comparison is omitted. The result's
-    field ``compared`` is then False.
-
-    Raises :class:`InputError` in these cases:
-
-    - the package ``onnx`` is not installed, or the file cannot be read;
-    - the graph does not accept ``tokens`` tokens, or ``tokens`` is 0 and the graph fixes no number;
-    - the model is a decoder;
-    - a part of the graph is not supported; the message names the part, and a remedy if known;
-    - the compared outputs differ by more than 0.001 times the largest output (or times 1, if that
-      is more).
+    Raises :class:`InputError` if the file cannot be read, ``tokens`` does not fit, or the model is
+    a decoder or not supported, or its outputs differ.
     """
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):

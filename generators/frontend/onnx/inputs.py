@@ -49,12 +49,11 @@ class Place:
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return this input's array for a run with ``length`` valid tokens in the first input.
+        """Return this input's array for ``length`` valid tokens in the first input.
 
-        The contents depend on :attr:`kind`. An input of kind ``mask`` has ones for the valid
-        tokens; kind ``padding`` has ones for all other tokens. Kind ``length`` has the number of
-        valid tokens. Kind ``places`` has the positions of the tokens, from 0. An input of another
-        kind has zeros.
+        An input of the kind ``mask`` has ones for valid tokens, ``padding`` has ones for all
+        others. The kind ``length`` has the number of valid tokens, and ``places`` has the positions
+        from 0. Any other kind has zeros.
         """
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
@@ -109,18 +108,11 @@ class InputReader:
     batched: bool
 
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return the :class:`Place` of a graph's input: its name, shape, kind and element type.
+        """Return the name, shape, kind and element type of a graph's input.
 
-        ``value`` is the ONNX model's description of the input. If ``first`` is true, the input is
-        the graph's first input, and its kind is token numbers or data. For any other input, name,
-        shape and element type determine the kind (such as a mask).
-
-        ``shape`` has the size of each axis, or 0 for a size that the graph does not fix. ``tokens``
-        is the caller's number of tokens, or 0 if the graph fixes the number.
-
-        Raises :class:`OpenLengthError` if the graph does not fix the number of tokens and
-        ``tokens`` is 0. Raises :class:`InputError` if the graph fixes another number than
-        ``tokens``, or if the input's axes or element type are not supported.
+        ``value`` is the input in the ONNX model. ``tokens`` replaces a size of 0 in ``shape``,
+        which the graph does not fix. Raises :class:`OpenLengthError` if ``tokens`` is needed and 0,
+        and :class:`InputError` if the input is not supported or has another number of tokens.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = is_integer(value)

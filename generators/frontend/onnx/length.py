@@ -35,15 +35,10 @@ def few(path: Path) -> int:
 
 
 def made_for(path: Path) -> int:
-    """Return the number of tokens that a graph's constants require, or 0 if they require none.
+    """Return the number of tokens that constants of a graph require, or 0 if they require none.
 
-    In some graphs, the first input accepts any number of tokens, but a constant (such as a shape)
-    fits only one number. The result is 0 in these cases:
-
-    - the first input itself fixes the number;
-    - the graph also runs with ``FEW`` (3) tokens;
-    - the graph cannot be read, or has unsupported nodes;
-    - the graph runs with none of the tried numbers, which are read from its constants.
+    In some graphs the input accepts any number, but a constant, such as a shape, fits only one. The
+    result is also 0 if the input itself fixes the number, or if the graph cannot be run.
     """
     return _made_for(path, stamp(path))
 
@@ -62,14 +57,10 @@ def _made_for(path: Path, _stamp: Stamp) -> int:
 
 
 def longest(path: Path, graph: Graph, start: str) -> int:
-    """Return the largest number of tokens with which a graph can compute one of its values.
+    """Return the largest number of tokens with which a graph can compute the value named ``start``.
 
-    ``path`` is the file of the graph, and ``start`` is the name of the value. ``graph`` is the
-    graph as it was read from the file.
-
-    Usually a constant limits the number of tokens, for example a table of positions. So the
-    function tries only axis sizes of the graph's constants, and the integers in small constants.
-    The result is 0 if none of these numbers is the limit.
+    Only numbers that appear in the graph's constants, such as the size of a position table, are
+    tried. The result is 0 if none of them is the limit. ``path`` is the graph's file.
     """
     for size in reversed([*_sizes(graph)]):
         if _runs(path, size, start) and not _runs(path, size + 1, start):

@@ -20,11 +20,11 @@ from celosia.generators.frontend.weights import Floats
 
 
 def linear(node: Node, view: View, weight: Floats, bias: Floats) -> View:
-    """Return a :class:`View` of the output of a linear layer, ``view @ weight + bias``.
+    """Return the output of a linear layer, ``view @ weight + bias``, as a :class:`View`.
 
-    ``weight`` is [inputs, outputs]; ``bias`` is [outputs], or one number for all outputs. The last
-    axis of ``view`` has the layer's inputs. Raises :class:`UnsupportedError` if ``weight`` is not a
-    matrix, or if the last axis of ``view`` has elements of several tokens.
+    ``weight`` is [inputs, outputs]; ``bias`` is [outputs] or one number. Raises
+    :class:`UnsupportedError` if ``weight`` is no matrix, or if the last axis of ``view`` has
+    elements of several tokens.
     """
     if weight.ndim != 2:
         raise UnsupportedError("its weight is not a matrix")
@@ -66,15 +66,14 @@ def _patched(node: Node, view: View) -> View:
 
 
 def matmul(node: Node) -> View:
-    """Return a :class:`View` of the result of a MatMul node.
+    """Return the result of a MatMul node: a linear layer, or a product of attention.
 
-    - If the right operand is constant, the result is the output of a linear layer.
-    - If the left operand is constant, it contains the queries of an attention that pools the rows.
-      The result is the scores of these queries (before the softmax).
-    - If the left operand is attention scores, the result is the context of the attention.
-    - In all other cases the result is attention scores: the products of queries and keys.
+    - Constant on the right: a linear layer's output.
+    - Constant on the left: scores of a pooling.
+    - Attention scores on the left: the context.
+    - Otherwise: attention scores.
 
-    Raises :class:`UnsupportedError` if the operands do not fit the case that applies.
+    Raises :class:`UnsupportedError` for any other node.
     """
     left, right = node.inputs
     if isinstance(right, np.ndarray):
@@ -133,15 +132,11 @@ def conv(node: Node) -> View:
 
 
 def einsum(node: Node) -> View:
-    """Return a :class:`View` of the result of an Einsum node with two operands.
+    """Return the result of an Einsum node: a linear layer, or a product of attention.
 
-    The operands select the meaning of the result:
-
-    - If an operand is constant, the result is the output of a linear layer.
-    - If an operand is attention scores, the result is the context of the attention.
-    - In all other cases the result is attention scores: the products of queries and keys.
-
-    Raises :class:`UnsupportedError` if the node's equation does not compute this result.
+    With a constant operand, the result is a linear layer's output. With attention scores, it is the
+    attention's context. Otherwise it is attention scores. Raises :class:`UnsupportedError` for any
+    other equation.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

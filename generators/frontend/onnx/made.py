@@ -41,18 +41,11 @@ class Made:
     """Arguments of the cached functions; references that prevent reuse of their ``id``."""
 
     def settled(self, view: View) -> View:
-        """Return a view with the same values as ``view``, but without a function.
+        """Return a view with the same values as ``view``, but without a function of its elements.
 
-        A view has elements of a tensor, and may have a function that is applied to them. The result
-        has elements of a new tensor, in which the function has been applied to all elements:
-
-        - If the function multiplies by a constant, the layer that computes the tensor is copied,
-          and the weights of the copy are scaled. The new tensor is the output of this copy.
-        - For any other function, the new tensor is an :class:`Activation`.
-
-        A view without a function is returned unchanged. Raises :class:`UnsupportedError` if the
-        function is neither a supported activation nor a multiplication by a constant, or if the
-        layer has no weights to be scaled.
+        A constant factor is included in the layer's weights. Any other function becomes an
+        :class:`Activation`. Raises :class:`UnsupportedError` if the function is not supported, or
+        no weights include the factor.
         """
         if view.function is None:
             return view

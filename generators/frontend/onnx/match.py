@@ -97,14 +97,11 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder that computes ``output``, the graph's output or an earlier value.
+    """Return the encoder whose result is ``output``, the graph's output or an earlier value.
 
-    The function compares the tensors from which ``output`` is computed with the layers of an
-    encoder, from the last layer to the first. ``names`` is a dictionary from ``id(tensor)`` to the
-    name of the tensor's value in the graph.
-
-    Raises :class:`UnsupportedError` if the tensors differ from an encoder's layers. The message
-    usually names the node of the first tensor that differs.
+    ``names`` is a dictionary from ``id(tensor)`` to the name of the tensor's value in the graph.
+    Raises :class:`UnsupportedError` if a tensor differs from an encoder's layers; the message
+    usually names its node.
     """
     x = output.tensor
     weights: dict[str, Floats] = {}

@@ -1,9 +1,7 @@
-"""LayerNorms in Keras' form: ``x * s + (beta - mean * s)``, with a scale ``s`` per element.
+"""LayerNorms in Keras' form, ``x * s + (beta - mean * s)``, in ONNX graphs.
 
-``x`` is the input, ``mean`` is the mean of each row, and ``beta`` is a constant per column. ``s``
-is ``gamma / sqrt(variance + epsilon)``, with a ``gamma`` per column and a variance per row. A
-:class:`Spread` represents ``s``, ``x * s``, ``mean * s`` or the difference in parentheses. The sum
-of ``x * s`` and this difference is recognized as a :class:`Norm`.
+The scale ``s`` is ``gamma / sqrt(variance + epsilon)``; the mean and the variance are those of each
+row of ``x``. A :class:`Spread` represents a term, and the sum of all terms is a :class:`Norm`.
 """
 
 from dataclasses import replace
@@ -37,10 +35,8 @@ def is_deviation(view: object) -> bool:
 def spread(node: Node, view: View, gamma: Floats) -> View:
     """Return the scale ``gamma / sqrt(variance + epsilon)`` of a LayerNorm, [..., columns].
 
-    ``node`` multiplies ``view`` by ``gamma``. ``view`` [..., 1] has ``1 / sqrt(variance +
-    epsilon)``, with the variance of each row of the LayerNorm's input. ``gamma`` has a number for
-    each column, or one number for all columns. Raises :class:`UnsupportedError` if ``view`` or
-    ``gamma`` is anything else.
+    ``view`` [..., 1] is ``1 / sqrt(variance + epsilon)`` of each row, and ``gamma`` is [columns] or
+    one number. Raises :class:`UnsupportedError` if ``view`` or ``gamma`` is anything else.
     """
     stat = view.tensor
     assert isinstance(stat, RowMean)
@@ -60,18 +56,11 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
 
 
 def spread_product(node: Node, left: View, right: View) -> View:
-    """Return a view of a LayerNorm's scale times the LayerNorm's input, or times its row means.
+    """Return a LayerNorm's scale times the LayerNorm's input, or times the input's row means.
 
-    A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
-    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``.
-    ``node`` multiplies ``left`` and ``right``. One of the two factors must be ``s``. The other
-    factor determines the result [..., columns]:
-
-    - If the other factor is ``x`` [..., columns], the result is ``x * s``.
-    - If the other factor is ``mean`` [..., 1], the result is ``mean * s``.
-
-    A constant multiple of ``x`` or ``mean`` is accepted, too. Raises :class:`UnsupportedError` if
-    the factors are anything else.
+    The scale is ``gamma / sqrt(variance + epsilon)``. ``left`` and ``right`` are the factors, in
+    any order. The result is [..., columns]. Raises :class:`UnsupportedError` if the factors are
+    anything else.
     """
     view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
     if is_deviation(by):
@@ -87,17 +76,11 @@ def spread_product(node: Node, left: View, right: View) -> View:
 
 
 def spread_sum(node: Node, left: View, right: View) -> View:
-    """Add or subtract two terms of a LayerNorm; return a view of the complete LayerNorm's output.
+    """Return the LayerNorm that is the sum or the difference of the terms ``left`` and ``right``.
 
-    A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
-    the mean of each row of ``x``, and ``s`` is the scale ``gamma / sqrt(variance + epsilon)``. This
-    function is for the node that adds the two terms.
-
-    - ``left`` and ``right``: the terms, for example ``x * s`` and ``beta - mean * s``.
-    - ``node``: the node. It computes ``left + right`` or ``left - right``.
-
-    Raises :class:`UnsupportedError` if the terms belong to different LayerNorms, or if the node's
-    result is not ``(x - mean) * s + beta`` with a constant ``beta``.
+    The terms are, for example, ``x * s`` and ``beta - mean * s``, where ``s`` is
+    ``gamma / sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if the result is not a
+    complete LayerNorm of ``x``.
     """
     first, other = left.tensor, right.tensor
     assert isinstance(first, Spread)
@@ -117,21 +100,11 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a term of a LayerNorm plus or minus a constant.
+    """Return a term of a LayerNorm plus or minus a constant, for example ``beta - mean * s``.
 
-    A graph may compute the LayerNorm of ``x`` as ``x * s + (beta - mean * s)``. Here ``mean`` is
-    the mean of each row of ``x``, ``s`` is the scale ``gamma / sqrt(variance + epsilon)``, and
-    ``beta`` is a constant for each column. This function is for the node that subtracts in ``beta -
-    mean * s``.
-
-    - ``view``: the term before, for example ``mean * s``. A :class:`View` is an array with elements
-      of a tensor [tokens, columns]. A graph may have selected some of the elements.
-    - ``number``: the constant, for example ``beta``. It is broadcast to the shape of ``view``.
-    - ``node``: the node. It computes ``view + number``, ``view - number`` or ``number - view``.
-
-    The result is a :class:`View` with the shape of ``view``. Raises :class:`UnsupportedError` if
-    ``number`` differs between tokens, or if ``view`` has no element from one of the tensor's
-    columns.
+    ``view`` is the term before, and ``number`` is the constant. ``node`` determines the order of
+    the operands. Raises :class:`UnsupportedError` if ``number`` differs between tokens, or ``view``
+    lacks a column.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

@@ -49,13 +49,11 @@ class Node:
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
-        """Return input number ``place`` as a view without a function.
+        """Return input number ``place`` as a view: elements of a tensor, without a function.
 
-        A view contains elements of a tensor, and may apply a function to them. If the input has a
-        function, the function's results become a new tensor (:meth:`Made.settled`). The result is a
-        view of the new tensor.
-
-        Raises :class:`UnsupportedError` if the input is not a view.
+        If a function is applied to the input's elements, the result is a view of a new tensor with
+        the function's results. Raises :class:`UnsupportedError` if the input is no view, or the
+        function is not supported.
         """
         value = self.inputs[place]
         if not isinstance(value, View):
@@ -83,11 +81,10 @@ def whole(tensor: Tensor, shape: Sequence[int]) -> View:
 
 
 def full_rows(view: View) -> Index:
-    """Return the indices of the tensor rows that a view contains, in the order of the view.
+    """Return the indices of the tensor rows in a view, in the order of the view.
 
-    A view is an array of elements of a tensor; the elements along its last axis are a row of the
-    view. Raises :class:`UnsupportedError` if a row of the view is not a complete row of the tensor,
-    with all columns in their order.
+    Raises :class:`UnsupportedError` if a row of the view is not a complete row of the tensor, with
+    all columns in their order.
     """
     rows, columns = view.layout()
     if not np.array_equal(columns, np.arange(view.tensor.columns)):
@@ -96,12 +93,10 @@ def full_rows(view: View) -> Index:
 
 
 def same_rows(view: View, tensor: Tensor) -> View:
-    """Return a view of ``tensor`` that selects the same row numbers as ``view``, in the same order.
+    """Return a view of the rows of ``tensor`` that have the row numbers in ``view``.
 
-    ``view`` selects elements of a different tensor, ``view.tensor``. For example, ``view`` [3, n]
-    has elements from rows 2, 0 and 1 of ``view.tensor``. The result [3, columns] has rows 2, 0 and
-    1 of ``tensor``, with all columns of ``tensor``. Each row of ``view`` must have elements from a
-    single row of ``view.tensor``.
+    For example, if ``view`` has elements from rows 2, 0 and 1 of another tensor, the result has the
+    complete rows 2, 0 and 1 of ``tensor``. Each row of ``view`` must come from a single tensor row.
     """
     rows = view.index[..., :1] // view.tensor.columns
     return View(tensor, rows * tensor.columns + np.arange(tensor.columns))

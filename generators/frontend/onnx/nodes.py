@@ -69,18 +69,11 @@ _BOOL = 9
 
 
 def evaluate(node: Node) -> list[Value]:
-    """Return a list with a description of each output of an ONNX node.
+    """Return the outputs of an ONNX node, each as an array, a :class:`View` or a :class:`Mask`.
 
-    The type of a description depends on the output:
-
-    - Array: the output is the same for each input of the model. The array has the output's numbers.
-      For example, all outputs of a node with constant inputs are arrays.
-    - :class:`View`: the output has elements of a tensor that the model computes from its input. The
-      view has the tensor, the index of each element, and a function that is applied to each
-      element.
-    - :class:`Mask`: the output depends only on which tokens are padding.
-
-    Raises :class:`UnsupportedError` if the node's operation is not supported.
+    An array does not depend on the model's input. A view has elements of a tensor that depends on
+    it. A mask depends only on which tokens are padding. Raises :class:`UnsupportedError` for an
+    unknown operation.
     """
     operands = [value for value in node.inputs if value is not None]
     if all(isinstance(value, np.ndarray) for value in operands):

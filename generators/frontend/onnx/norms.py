@@ -90,18 +90,10 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Recognize the mean over all valid tokens of a text in an ONNX graph, and return this mean.
+    """Return the mean over all valid tokens that a graph computes by a division.
 
-    A token is valid if it is not padding. The graph computes the mean as a division: the sum of the
-    rows of the valid tokens, divided by the number of valid tokens.
-
-    - ``node``: the division.
-    - ``view``: the sum. A :class:`View` describes an array with elements of a tensor, in any order.
-    - ``mask``: the number of valid tokens. A :class:`Mask` describes any value that depends only on
-      which tokens are valid.
-
-    The result is a :class:`View` of the mean, with the shape of the sum. Raises
-    :class:`UnsupportedError` if the node does not divide such a sum by this number.
+    ``view`` is the sum of the rows of the valid tokens, and ``mask`` is their number. Raises
+    :class:`UnsupportedError` if ``node`` divides anything else.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)
@@ -122,13 +114,11 @@ def centred(node: Node, left: View, right: View) -> View:
 
 
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
-    """Return the result of a norm that a graph computes by scaling each row of ``view``.
+    """Return the norm that a graph computes by scaling each row of ``view``.
 
-    ``by`` has a number for each row. If ``multiply`` is true, the graph multiplies the row by this
-    number, which must be ``1 / sqrt(mean + epsilon)``. Otherwise the graph divides the row by the
-    number, which must be ``sqrt(mean + epsilon)``. Here ``mean`` is the mean of the squares of the
-    row's elements, and ``epsilon`` is any positive constant. Raises :class:`UnsupportedError` if
-    ``by`` is anything else.
+    ``by`` has a factor of each row if ``multiply`` is true, otherwise a divisor. The divisor must
+    be ``sqrt(mean of the row's squares + epsilon)``, and the factor ``1 / divisor``. Raises
+    :class:`UnsupportedError` if it is not.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)
@@ -152,10 +142,9 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 def epsilon_of(by: View, *, multiply: bool) -> float:
     """Return the constant epsilon that a norm adds to the variance of each row.
 
-    ``by`` has a number for each row. If ``multiply`` is true, the graph multiplies the row by this
-    number, which must be ``1 / sqrt(variance + epsilon)``. Otherwise the graph divides the row by
-    the number, which must be ``sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if
-    ``by`` is anything else.
+    ``by`` has ``1 / sqrt(variance + epsilon)`` of each row if ``multiply`` is true, and otherwise
+    ``sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if ``by`` is anything else, or
+    epsilon is not positive.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")

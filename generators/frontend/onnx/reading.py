@@ -17,16 +17,11 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
-    """Return the result of the function ``use`` for the graph in a file.
+    """Return the result of the function ``use`` for the graph in an ONNX file.
 
-    The first attempt reads the graph with the first axis of each input as the batch axis, and calls
-    ``use`` with the graph. If the first attempt raises :class:`InputError`, a second attempt reads
-    the graph without batch axes. The second attempt is made only if the first input has a single
-    axis, or if its first axis has a fixed size above 1. If both attempts fail, the error of the
-    first attempt is raised.
-
-    ``tokens`` is the number of tokens, or 0 if the graph fixes the number. If neither ``tokens``
-    nor the graph gives the number, the error is an ``OpenLengthError``.
+    ``tokens`` is the number of tokens, or 0 if the graph fixes it. If :class:`InputError` is
+    raised, and the graph's inputs may lack a batch axis, the graph is tried again without it. If
+    both attempts fail, the first error is raised.
     """
     known = stamp(path)
     try:

@@ -1,10 +1,7 @@
 """Finds the layers that an ONNX graph computes, and the encoder that these layers form.
 
-Each value of the graph is recognized as a constant, as a mask, or as elements of a layer's output.
-
-Some nodes before the first Transformer block and after the last one match no layer that the machine
-computes; the host computes these nodes. Several values of the graph may be the output of an
-encoder. The last of these values is chosen, so that the host computes as few nodes as possible.
+The host computes the nodes before the first Transformer block and after the last one that match no
+layer of the accelerator.
 """
 
 import contextlib
@@ -160,14 +157,11 @@ def _depends(graph: Graph, name: str) -> bool:
 
 
 def follow(graph: Graph) -> tuple[dict[str, Value], list[str]]:
-    """Return the meaning of each value of a graph, and texts about unsupported nodes.
+    """Return the meaning of each value by name, and a reason for each unsupported node.
 
-    The first result is a dictionary from a value's name to a constant, a :class:`Mask`, or a
-    :class:`View` (elements of a tensor in any arrangement). The dictionary has the graph's inputs
-    and constants, and all values from which the output ``graph.output`` is computed.
-
-    The second result is a list with one reason for each unsupported node. The outputs of an
-    unsupported node are views of an :class:`Opaque` (a tensor that the host computes).
+    The meaning of a value is a constant, a :class:`Mask`, or a :class:`View` (elements of a
+    tensor). Outputs of unsupported nodes are views of an :class:`Opaque`, a tensor that the host
+    computes.
     """
     first, helper = graph.places[0], onnx_library("onnx.helper")
     values: dict[str, Value] = dict(graph.known)

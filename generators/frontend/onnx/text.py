@@ -23,22 +23,17 @@ def load_onnx_text(path: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of the decoder in an ONNX file.
 
     The graph takes token numbers [batch, tokens] and returns scores [batch, tokens, vocabulary].
-    The decoder has learned positions; the graph's input, or its table of positions, fixes their
-    number.
-
-    Raises :class:`InputError` if the package ``onnx`` is not installed, or the file cannot be read.
-    It is also raised if the graph is no causal decoder like GPT-2, or if its largest number of
-    tokens cannot be determined.
+    Raises :class:`InputError` if the file cannot be read, is no decoder like GPT-2, or does not
+    limit the number of tokens.
     """
     return read_graph(path, text_length(path), _load)
 
 
 def text_length(path: Path) -> int:
-    """Return the largest number of tokens for a graph whose first input has a variable length.
+    """Return the largest number of tokens of an ONNX graph whose input has a variable length.
 
-    Constants of the graph, such as a table of positions, limit the number. If the first input has a
-    fixed length, or if the graph cannot be read, the result is 0. Raises :class:`InputError` if the
-    largest number cannot be determined.
+    The result is 0 if the input has a fixed length, or if the graph cannot be read. Raises
+    :class:`InputError` if no constant, such as a position table, limits the number.
     """
     if not few(path) or made_for(path):
         return made_for(path)

@@ -20,10 +20,9 @@ def is_tokens(value: Value | None) -> bool:
 def token_mask(node: Node) -> Mask:
     """Return the mask of valid tokens that a node computes from token numbers.
 
-    The node compares the token numbers with a constant, or casts them to truth values. Its result
-    must be the same for all token numbers except one; this token number marks padding. Raises
-    :class:`UnsupportedError` for other nodes, or if an earlier node uses another token number for
-    padding.
+    The node's result must be the same for all token numbers except one, which marks padding. Raises
+    :class:`UnsupportedError` for other nodes, or if an earlier node marks padding by another
+    number.
     """
     numbers = next(value for value in node.inputs if isinstance(value, View))
     known = next((value for value in node.inputs if value is not numbers), np.zeros(()))

@@ -1,9 +1,7 @@
-"""Classes that describe the values in an ONNX graph: tensors, views of tensors, and masks.
+"""Values in an ONNX graph: tensors [tokens, columns], views of their elements, and masks.
 
-A tensor is [rows, columns], one row for each token. Exported graphs reshape, transpose and split
-tensors, and select elements of them, in many ways. So a :class:`View` stores a tensor and, for each
-element of the view, an index into the tensor. With these indices, the importer knows which elements
-a product multiplies, even if other nodes have moved them before.
+A :class:`View` stores the tensor index of each element, so the importer knows which elements a
+product multiplies after other nodes have moved them.
 """
 
 import math
@@ -94,17 +92,16 @@ class Centred(Of):
 
 @dataclass(eq=False, kw_only=True)
 class Spread(Of):
-    """A term of a LayerNorm, if a graph computes the LayerNorm as a sum of several terms.
+    """A term of a LayerNorm: ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``.
 
-    The value of the term is ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``.
-    Here ``x`` is the source tensor; the mean and the variance are those of each row of ``x``. The
-    field ``parts`` has the numbers (a, b, c). The complete LayerNorm has (1, -1, 0).
+    ``x`` is the source tensor. The mean and the variance are those of each row of ``x``.
     """
 
     epsilon: float
     gamma: Floats
     beta: Floats
     parts: tuple[float, ...]
+    """The numbers (a, b, c); the complete LayerNorm has (1, -1, 0)."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -319,17 +316,9 @@ class View:
     def layout(self) -> tuple[Index, Index]:
         """Return the row indices and the column indices of the tensor elements in the view.
 
-        The result is two arrays. For example, the tensor has 3 columns, and the view has the
-        elements [[7, 6], [1, 0]] of the flattened tensor. The result is then ([2, 0], [1, 0]): rows
-        2 and 0 of the tensor, and of each of these rows the columns 1 and 0. If the view has more
-        than two axes, all axes except the last are treated as one axis of rows.
-
-        Raises :class:`UnsupportedError` in these cases:
-
-        - The view has no elements.
-        - A row of the view has elements from several tensor rows.
-        - Two rows of the view have different tensor columns, or the same columns in different
-          orders.
+        For example, ([2, 0], [1, 0]) stands for columns 1 and 0 of rows 2 and 0. Raises
+        :class:`UnsupportedError` if the view is empty, or one of its rows has several tensor rows,
+        or other columns than the first.
         """
         index = np.atleast_1d(self.index)
         if not index.size:
@@ -343,15 +332,12 @@ class View:
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A value of a graph that depends only on which tokens are valid and which are padding.
-
-    ``full`` is the value's array if all tokens are valid. ``cut`` is its array if only the last
-    token is padding. The graph computes such a value from a mask input, or from token numbers by
-    comparison with the padding token.
-    """
+    """A value of a graph that depends only on which tokens are valid and which are padding."""
 
     full: NDArray[np.generic]
+    """The value if all tokens are valid."""
     cut: NDArray[np.generic]
+    """The value if only the last token is padding."""
 
 
 Value = View | Mask | NDArray[np.generic]
