@@ -65,14 +65,10 @@ class FolderTokenizer(Tokenizer):
 
 
 def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> Tokenizer | None:
-    """Return the tokenizer of an encoder's folder, or None if the folder contains none.
+    """Return the tokenizer of an encoder's Hugging Face folder, or None if it has no tokenizer.
 
-    ``sentences`` has the folder's settings of Sentence Transformers. The result is a
-    :class:`FolderTokenizer` if the folder has a tokenizer file other than ``tokenizer.json``, or if
-    a setting in ``sentences`` differs from its default. Otherwise it is a
-    :class:`celosia.generators.frontend.tokenizer.FileTokenizer`.
-
-    Raises :class:`InputError` in the same cases as the constructors of these two classes.
+    ``sentences`` has the folder's settings of Sentence Transformers. Raises :class:`InputError` if
+    a tokenizer file or setting is invalid, or if a package that reads it is not installed.
     """
     path = folder / TOKENIZER_FILE
     if holds_tokenizer(folder) or (path.is_file() and sentences != SentenceFolder()):
@@ -81,15 +77,11 @@ def folder_tokenizer(folder: Path, sentences: SentenceFolder) -> Tokenizer | Non
 
 
 def read_text_tokenizer(folder: Path, begin: int | None, ends: frozenset[int]) -> TextTokenizer:
-    """Return the tokenizer from the Hugging Face folder of a language model.
+    """Return the tokenizer of a language model from its Hugging Face folder.
 
-    ``ends`` are the numbers of the tokens that end a text. An empty text is encoded as the
-    tokenizer's begin token or, if the tokenizer has none, as the token ``begin``. If ``begin`` is
-    also None, the tokenizer refuses an empty text.
-
-    Raises :class:`InputError` in the same cases as
-    :func:`celosia.generators.frontend.processors.read_tokenizer`, and if the package ``tokenizers``
-    does not support the tokenizer.
+    ``ends`` are the tokens that end a text. ``begin`` is the token of an empty text if the
+    tokenizer itself has none. Raises :class:`InputError` if the tokenizer cannot be read, or the
+    package ``tokenizers`` does not support it.
     """
     tokenizer = read_tokenizer(folder)
     if not tokenizer.is_fast:

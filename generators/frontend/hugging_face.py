@@ -67,21 +67,11 @@ _FIXED_EPSILON = 1e-12
 
 
 def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
-    """Return the text encoder from a folder with config.json and model.safetensors.
+    """Return the text encoder in a Hugging Face folder (config.json and model.safetensors).
 
-    The model accepts texts of at most ``tokens`` tokens. If ``tokens`` is 0, the limit is 128
-    tokens, or the model's limit if that is less.
-
-    If the folder has a ``modules.json`` of Sentence Transformers, this file selects the pooling,
-    and whether the host normalizes the outputs. A model with a pooling has no head (layers after
-    the blocks). Without a pooling, the architecture in config.json selects the head. If the
-    architecture has no head, the output is one vector per token.
-
-    The result's field ``unused`` has the names of the head tensors in the folder that the model
-    does not use.
-
-    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
-    supported. The same error is raised if ``tokens`` is more than the model's limit.
+    ``tokens`` is the longest text; 0 stands for 128, or the model's limit if it is less. Raises
+    :class:`InputError` if a file, setting or tensor is missing or not supported, or if ``tokens``
+    exceeds the limit.
     """
     model_folder = Folder(folder)
     family = FAMILIES[model_folder.kind]

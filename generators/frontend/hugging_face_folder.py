@@ -39,16 +39,11 @@ _ROWS = ("words", "positions", "types")
 
 
 def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[str, str]) -> str:
-    """Return a tensor's name in a model description, from the tensor's name in a Hugging Face file.
+    """Return a tensor's name in a model description, from its name in a Hugging Face file.
 
-    The result is empty if a description has no such tensor. For example, the name
-    ``encoder.layer.0.attention.self.query.weight`` becomes ``layers.0.query.weight``.
-
-    - ``name`` is the tensor's name in the file.
-    - ``layer`` is the text in the file before a layer's number, such as ``encoder.layer.``.
-    - ``parts`` is a dictionary for the modules in a layer: from a module's name in the file, such
-      as ``attention.self.query``, to the module's name in a description.
-    - ``outside`` is the same kind of dictionary for all modules that are in no layer.
+    For example, ``encoder.layer.0.output.dense.weight`` becomes ``layers.0.down.weight``. ``layer``
+    is the prefix of layers, ``parts`` translates modules in a layer, ``outside`` all others. The
+    result may be empty.
     """
     module, _, part = name.rpartition(".")
     number, _, inside = module.removeprefix(layer).partition(".")
@@ -258,10 +253,8 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Raise :class:`InputError` if config.json has an unknown setting or an unsupported value.
 
-        The error's message names all such settings. Settings that the importer uses, and settings
-        without effect on the model, are accepted. ``only`` is a dictionary from a setting's name to
-        the setting's only supported value. ``why`` is a dictionary from a setting's name to a text
-        for the message: the reason why other values are not supported.
+        ``only`` is a dictionary from a setting's name to its only supported value. ``why`` is a
+        dictionary from a setting's name to the reason, a text for the message.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -53,11 +53,10 @@ class Head:
     labels: tuple[str, ...] = ()
 
     def layer(self, folder: Folder, ours: str, theirs: str, *, biased: bool = True) -> None:
-        """Store the weight and bias of a linear layer from ``folder`` in this head.
+        """Move the weight and bias of a linear layer from ``folder`` (in memory) to this head.
 
-        ``folder`` has the tensors of a model folder in memory. The method removes the layer's
-        tensors from ``folder``, and changes no files. The layer's name is ``theirs`` in the folder,
-        and ``ours`` in the head. If ``biased`` is false, the head's bias is zeros.
+        The layer's name is ``theirs`` in the folder, and ``ours`` in the head. If ``biased`` is
+        false, the bias is zeros. Raises :class:`InputError` if the folder lacks a tensor.
         """
         weight = self.weights[f"{ours}.weight"] = folder.floats(f"{theirs}.weight")
         self.weights[f"{ours}.bias"] = (
@@ -66,21 +65,12 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of a text encoder: the layers after the Transformer blocks.
+    """Return the head of a text encoder, as ``architectures`` in config.json selects it.
 
-    The setting ``architectures`` in the folder's config.json determines the layers of the head.
-
-    - ``folder``: the model folder, with the weights of the head.
-    - ``words`` [vocabulary, columns]: the embedding vectors of the tokens. If the head computes a
-      score for each token of the vocabulary, and ``folder`` has no weights for the scores,
-      ``words`` are the weights.
-    - ``rows``: the largest number of tokens in a text. It affects only the reported number of
-      multiplications in layers that run on the host, not on the accelerator.
-    - ``activation``: the name of the activation function after a hidden layer of the head.
-    - ``epsilon``: the constant that a LayerNorm in the head adds to the variance.
-
-    Raises :class:`InputError` if the architecture is not known, or if weights of the head are
-    missing.
+    The head is the layers after the Transformer blocks. ``words`` [vocabulary, columns] are the
+    token vectors, from which a head may compute token scores. ``rows`` is the longest text, and
+    affects only reported numbers of products. Raises :class:`InputError` if the architecture is
+    unknown, or weights are missing.
     """
     name = folder.architecture
     kind = name.rpartition("For")[2] if "For" in name else name
@@ -194,16 +184,10 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove tensors that the import does not need; return the names of the unused head tensors.
+    """Remove the remaining tensors of a head from ``folder`` (in memory), and return their names.
 
-    ``folder`` is a model folder in memory; its files do not change. Two groups of tensors are
-    removed:
-
-    - Unused tensors of a head (the layers after the encoder's blocks). The importer takes each
-      tensor that it uses out of ``folder``, so all head tensors that are left are unused. The
-      result is the list of their names.
-    - Tensors whose names contain a match of the pattern ``computed``, such as the list 0, 1, 2, ...
-      of position numbers. The importer computes them itself, so the result does not list them.
+    Call this function after the import has taken all tensors that it uses. Tensors whose names
+    match ``computed`` are removed too, but not returned.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in {*heads, *filter(computed.search, folder.tensors)}:

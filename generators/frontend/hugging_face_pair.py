@@ -24,16 +24,10 @@ _EPSILON = 1e-5
 
 
 def load_hugging_face_pair(folder: Path) -> tuple[TextDescription, Weights]:
-    """Return the description and the weights of the encoder-decoder in a folder.
+    """Return the description and weights of the encoder-decoder in a Hugging Face folder.
 
-    The folder contains config.json and model.safetensors. If ``scale_embedding`` in config.json is
-    true, the returned token vectors are multiplied by the square root of the model's width. The
-    output layer, which computes the scores of all vocabulary tokens, is not affected: its weights
-    are those in the folder or, if the folder has none, the token vectors before the multiplication.
-
-    If a Pegasus folder has no position vectors, they are computed as sines and cosines.
-
-    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
+    Blenderbot and Pegasus are supported. The token vectors include the factor of
+    ``scale_embedding``. Raises :class:`InputError` if a file, setting or tensor is missing or not
     supported.
     """
     model_folder = Folder(folder)

@@ -82,10 +82,8 @@ _KINDS: dict[str, tuple[Any, str]] = {
 def read_settings(model_type: str, settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """Return the settings of a config.json, completed by the defaults of the model type.
 
-    If the model type is unknown, the settings are returned without checks and defaults.
-
-    Raises :class:`InputError` if a setting has a wrong type, is out of its range, or is missing
-    although the model type requires it. The message names all such settings.
+    Settings of an unknown model type are returned as they are. Raises :class:`InputError` with the
+    names of all settings that are missing, have a wrong type or are out of range.
     """
     table, wrong = _TABLE.get(model_type, {}), []
     completed = dict(settings)

@@ -26,22 +26,11 @@ _FUSED = {"attention": ("query", "key", "value"), "gate_up": ("gate", "up")}
 
 
 def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
-    """Return a decoder's description and weights from a folder.
+    """Return the description and weights of the decoder in a Hugging Face folder.
 
-    The folder contains config.json and model.safetensors. The weights are returned in the same form
-    for all model types:
-
-    - Matrices are [outputs, inputs].
-    - Queries, keys and values have separate matrices.
-    - In queries and keys, the two outputs that rotary positions rotate together are adjacent.
-    - Scales of embeddings, scores, residuals and logits are included in the weights.
-
-    The description's number of positions may be less than that in config.json. Sliding-window
-    attention in a layer limits this number to the window's size. LongRoPE limits it to the number
-    of positions in the model's original training.
-
-    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
-    supported.
+    Matrices are [outputs, inputs], with scales of settings included and columns of rotated pairs
+    adjacent. Sliding windows and LongRoPE may reduce ``positions``. Raises :class:`InputError` if a
+    part is not supported.
     """
     model_folder = Folder(folder)
     kind = model_folder.config.get("model_type")

@@ -50,14 +50,10 @@ _IDS = re.compile(r"embeddings\.position_ids$")
 
 
 def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
-    """Return the encoder of images or spectrograms from a folder with config.json and weights.
+    """Return the encoder of images or spectrograms in a Hugging Face folder.
 
-    An input is an image [channels, height, width] or a spectrogram [frames, bands]. The host cuts
-    the input into patches, and the machine computes the Transformer blocks. If the model has a
-    distillation token besides the class token, the host also computes the patch embedding (a linear
-    layer). For all other models, the machine computes the patch embedding.
-
-    Raises :class:`InputError` if a file cannot be read, or if a setting or tensor is missing or not
+    An input is an image [channels, height, width] or a spectrogram [frames, bands], which the host
+    cuts into patches. Raises :class:`InputError` if a file, setting or tensor is missing or not
     supported.
     """
     model_folder = Folder(folder)
@@ -125,6 +121,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
         tensors |= {"embed.weight": weight, "embed.bias": bias, "class_token": tokens[0][0]}
         tensors["positions"] = positions
     else:
+        # With a distillation token besides the class token, the host embeds the patches.
         before.append(linear("patch embedding", "linear layer", weight, bias, rows=rows))
         before.append(_prepend(np.concatenate(tokens), positions))
         fields |= {

@@ -1,16 +1,7 @@
 """Resizing and normalization of images by the settings in a model's preprocessor_config.json.
 
-A model is read from a folder, which contains this file. The settings in the file are, for example,
-the size of an image, and the mean and standard deviation of pixels. This module applies the
-settings if both of these conditions are true:
-
-- The file does not name an image processor, which is a class of the package ``transformers``. A
-  field such as ``image_processor_type`` would contain this name.
-- The folder has no config.json. That file would contain the kind of model, by which
-  ``transformers`` finds the image processor.
-
-In all other cases, ``transformers`` finds the image processor, and the image processor applies the
-settings.
+If the settings name an image processor, or the folder has a config.json, the package
+``transformers`` processes images instead.
 """
 
 from collections.abc import Mapping
@@ -80,16 +71,11 @@ class ImageSettings:
 def read_image_settings(
     how: Mapping[str, Any], shape: tuple[int, ...], path: Path
 ) -> ImageSettings:
-    """Return the image preprocessing (resize, rescale, normalize) that a settings file describes.
+    """Return the image preprocessing that the settings in a preprocessor_config.json describe.
 
-    - ``how`` is a dictionary from the names of the settings, such as ``do_resize``, to their
-      values.
-    - ``shape`` is the shape of the model's input, (channels, height, width).
-    - ``path`` is the file's path for error messages.
-
-    Raises :class:`InputError` if a setting has a wrong type, is out of its range, or does not fit
-    ``shape``. The same error is raised if pixel values are to be normalized, but their mean
-    (``image_mean``) or their standard deviation (``image_std``) is missing.
+    ``how`` is a dictionary of the settings. ``shape`` is the model's input shape (channels, height,
+    width). ``path`` is the file in messages. Raises :class:`InputError` if a setting is invalid or
+    missing.
     """
     channels, height, width = shape
     for name, value in how.items():

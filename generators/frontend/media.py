@@ -89,13 +89,9 @@ def image_reader(source: Source) -> Reader:
 def sound_reader(source: Source) -> Reader:
     """Return a function from a sound file's path to the model's input.
 
-    If only one axis of the input's shape is longer than 1, the input is a waveform (samples). For
-    other shapes, the input is [frames, features]. If the model's folder has a feature extractor of
-    ``transformers``, the extractor computes the input. A sound shorter than the input is padded,
-    and a longer sound is cut off.
-
-    Raises :class:`InputError` if the model's files do not describe the preprocessing, or describe
-    unsupported preprocessing.
+    The input is the sound's samples or, by the folder's feature extractor, [frames, features].
+    Short sounds are padded, long sounds are cut. Raises :class:`InputError` if the model's files
+    describe no supported preprocessing.
     """
     folder, how, named = _settings(source)
     shape = source.shape or ()

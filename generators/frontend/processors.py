@@ -63,11 +63,9 @@ def read_image_processor(folder: Path) -> Any:
 def read_extractor(folder: Path) -> Any:
     """Return the feature extractor of a folder, which converts sounds to model inputs.
 
-    The Audio Spectrogram Transformer's extractor in ``transformers`` needs PyTorch. If PyTorch is
-    not installed, this extractor is replaced by that of :func:`spectrogram_extractor`.
-
-    Raises :class:`InputError` if ``transformers`` is not installed, or if the extractor cannot be
-    read.
+    Without PyTorch, the extractor of an Audio Spectrogram Transformer is replaced by
+    :func:`spectrogram_extractor`. Raises :class:`InputError` if ``transformers`` is not installed,
+    or the extractor cannot be read.
     """
     package = _transformers("Sounds", "sounds")
     paths = [folder / name for name in PREPROCESSOR_FILES if (folder / name).is_file()]

@@ -20,28 +20,12 @@ _STRETCHED = ("llama3", "yarn", "longrope")
 
 
 def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
-    """Return the settings of a language model's rotary position embedding: a dictionary by name.
+    """Return the settings of a decoder's rotary positions from config.json: a dictionary by name.
 
-    The settings come from the model's config.json. The rotary dictionary in this file is
-    ``rope_scaling`` or, if that is missing or empty, ``rope_parameters``. The result has all
-    entries of the rotary dictionary. It also has the following settings, each from the first source
-    in its list that has a value:
-
-    - ``rope_type`` (kind of embedding, such as ``yarn``): entries ``rope_type`` and ``type`` of the
-      rotary dictionary; ``default`` if the rotary dictionary has no ``factor``.
-    - ``rope_theta`` (rotary base): the rotary dictionary; the top level of config.json; the default
-      of the model type.
-    - ``partial_rotary_factor`` (share of a head's columns that are rotated): the same three
-      sources.
-    - ``original_max_position_embeddings`` (positions in the original training), only for the kinds
-      ``llama3``, ``yarn`` and ``longrope``: the top level of config.json; the rotary dictionary;
-      ``max_position_embeddings`` at the top level.
-
-    If ``partial`` is false, the model type always rotates all columns, so the share must be 1. For
-    the kind ``default``, any other share in the file is then replaced by 1.
-
-    Raises :class:`InputError` if the kind is missing or not supported. The same error is raised if
-    ``partial`` is false, the kind is not ``default``, and the share is not 1.
+    The dictionary has ``rope_type``, ``rope_theta``, ``partial_rotary_factor`` and all entries of
+    ``rope_scaling`` or ``rope_parameters``. If ``partial`` is false, the model type rotates all
+    columns of a head. Raises :class:`InputError` if the type, or the share of rotated columns, is
+    not supported.
     """
     config, path = folder.config, folder.config_path
     rope = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
@@ -61,6 +45,7 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
         )
     base = config.get("rotary_emb_base", config.get("rope_theta"))
     share = config.get("rotary_pct", config.get("partial_rotary_factor"))
+    # Entries of the rotary dictionary have priority over the top level of config.json.
     rope = {"rope_theta": base, "partial_rotary_factor": share, **rope, "rope_type": kind}
     if not partial and kind == "default":
         # Their classes do not read it.
@@ -78,18 +63,12 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 
 
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
-    """Return (rotary base, angular speed of each pair of columns, factor for cosines and sines).
+    """Return (rotary base, angular speeds [head_dim / 2], factor for cosines and sines).
 
-    The speeds are an array [head_dim / 2], in radians per position, the same for all heads. The two
-    columns of a pair are rotated together. The speed of a pair that is not rotated is 0. ``rope``
-    is the result of :func:`rope_settings`, and ``head_dim`` is the number of columns of a head.
-
-    Two kinds (``rope_type``) have other speeds for long texts. For ``dynamic``, the result has the
-    speeds of the kind ``default``, which are correct up to the model's number of positions. For
-    ``longrope``, the result has the speeds of ``short_factor``, which are correct up to the number
-    of positions of the original training.
-
-    Raises :class:`InputError` if a setting of ``rope`` is missing or invalid.
+    A speed is in radians per position, and 0 for a pair of columns that is not rotated. For
+    ``dynamic`` and ``longrope``, the speeds are those of texts up to the training length. ``rope``
+    is the result of :func:`rope_settings`. Raises :class:`InputError` if a setting is missing or
+    invalid.
     """
     base, kind = float(rope["rope_theta"]), rope["rope_type"]
     rotated = int(head_dim * rope["partial_rotary_factor"])
