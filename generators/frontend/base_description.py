@@ -59,7 +59,8 @@ class Description(ABC):
     epsilon: float = 1e-5
     """Epsilon that norms add to the variance."""
     placement: str = "pre"
-    """Position of the norms: the input of attention and MLP, or the sum after them."""
+    """``pre`` if inputs of attention and MLP are normalized, ``post`` if the sums after them are:
+    ``norm(x + attention(x))`` and ``norm(x + mlp(x))``."""
     final_norm: bool = True
     """True if the last block's output is normalized; needs a norm."""
     activation: str = "gelu"
@@ -75,16 +76,11 @@ class Description(ABC):
     """Allowed values of text fields, by field name."""
 
     def check_fields(self) -> None:
-        """Check types and values of the fields; replace 0 in ``kv_heads`` and ``head_dim``.
+        """Check all fields, and replace 0 in ``kv_heads`` and ``head_dim`` by the default.
 
-        ``kv_heads`` 0 is replaced by ``heads``, and ``head_dim`` 0 by ``dim / heads``.
-
-        Raises :class:`InputTypeError` if a field has the wrong type. Raises :class:`InputError` in
-        these cases:
-
-        - a number is out of its range, or a text is not one of the field's choices;
-        - ``head_dim`` is 0, and ``dim`` is not a multiple of ``heads``;
-        - ``heads`` is not a multiple of ``kv_heads``.
+        The defaults are ``heads`` and ``dim / heads``. Raises :class:`InputTypeError` if a field
+        has the wrong type, and :class:`InputError` if a value is out of range or does not fit the
+        others.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)

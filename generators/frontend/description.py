@@ -9,35 +9,14 @@ from celosia.generators.frontend.base_description import ACTIVATIONS, Descriptio
 
 @dataclass(frozen=True, kw_only=True)
 class ModelDescription(Description):
-    """A Transformer encoder over feature vectors or over the tokens of a text.
+    """Shape and settings of a Transformer encoder; its inputs are feature vectors or token numbers.
 
-    The input of an inference is a float array [tokens, features], for example patches of an image,
-    frames of a sound or rows of a table. If ``embedding`` is "tokens", the input is token numbers
-    [tokens] instead. If ``variable`` is true, an input may have fewer than ``tokens`` tokens:
-    attention and pooling ignore the missing tokens.
+    An input is [tokens, features], or [tokens] for token numbers. The output is [classes] or, if
+    ``pooling`` is "none", [sequence, classes]. By default a block computes
+    ``x + attention(norm(x))``, then ``x + mlp(norm(x))``.
 
-    The output of an inference is [classes], or [sequence, classes] if ``pooling`` is "none".
-    ``sequence`` is the number of tokens, including the class token if the model has one. If
-    ``classes`` is 0, there is no classifier, and the output has ``dim`` columns.
-
-    By default a block computes ``x = x + attention(norm(x))``, then ``x = x + mlp(norm(x))``. These
-    fields change the formulas:
-
-    - ``placement = "post"`` normalizes both sums instead of the inputs of attention and MLP;
-    - ``parallel = true`` computes ``x = x + a * attention(n) + m * mlp(n)``, with ``n = norm(x)``
-      and trained gains ``a`` and ``m``;
-    - ``skip = false`` leaves out ``x +``;
-    - ``shaped = true`` replaces the attention matrix ``P`` (the softmax of the scores) by
-      ``alpha * I + beta * P - gamma / sequence``;
-    - ``values = false`` leaves out the projection of values: the values of each head are a slice of
-      the columns of the attention's input;
-    - ``output = false`` leaves out the projection of the heads' results.
-
-    ``alpha``, ``beta`` and ``gamma`` are trained scalars, separate for each head (He and Hofmann
-    2023, "Simplifying Transformer Blocks").
-
-    Raises :class:`InputTypeError` if a field has the wrong type, and :class:`InputError` if a value
-    is invalid or does not fit the other values.
+    Raises :class:`InputTypeError` for a field of the wrong type, and :class:`InputError` for an
+    invalid value.
     """
 
     tokens: int
@@ -45,7 +24,7 @@ class ModelDescription(Description):
     features: int = 0
     """Length of a feature vector; ``dim`` without a linear embedding."""
     classes: int = 0
-    """Outputs of the classifier; 0 for none."""
+    """Outputs of the classifier; 0 for none, with an output of ``dim`` columns."""
     head_hidden: int = 0
     """Width of a hidden layer before the classifier, like BERT's pooler; 0 for none."""
     head_activation: str = "tanh"
@@ -60,7 +39,8 @@ class ModelDescription(Description):
     embedding_norm: bool = False
     """True if the first block's input is normalized; needs a norm."""
     variable: bool = False
-    """True if an input may have fewer tokens than ``tokens``."""
+    """True if an input may have fewer tokens than ``tokens``; attention and pooling ignore those
+    that are missing."""
     class_token: bool = False
     """True if a trained token is placed before the others."""
     pooling: str = "mean"
@@ -68,19 +48,21 @@ class ModelDescription(Description):
     positions: str = "learned"
     """``learned`` if a trained vector is added at each place of the sequence, or ``none``."""
     skip: bool = True
-    """True if blocks add their input."""
+    """True if blocks add their input, the ``x +`` of the formulas."""
     parallel: bool = False
-    """True if attention and MLP share their input and are summed."""
+    """True if a block computes ``x + a * attention(n) + m * mlp(n)``, with ``n = norm(x)`` and
+    trained gains ``a`` and ``m``."""
     shaped: bool = False
-    """True if attention is shaped."""
+    """True if ``alpha * I + beta * P - gamma / sequence`` replaces the attention matrix ``P``, the
+    softmax of the scores. The scalars are trained for each head (He and Hofmann 2023)."""
     window: int = 0
     """Tokens to each side to which a token attends, besides itself; 0 for all tokens."""
     global_tokens: int = 0
     """First tokens of the sequence that attend to all tokens, and all tokens to them."""
     values: bool = True
-    """True if attention projects its values."""
+    """True if attention projects its values; if not, they are slices of its input's columns."""
     output: bool = True
-    """True if attention projects its output."""
+    """True if attention projects its output, the results of all heads."""
     unit: bool = False
     """True if the host scales each row of the output to length 1."""
 

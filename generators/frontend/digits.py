@@ -26,16 +26,14 @@ class Split:
 
 
 def load() -> tuple[Split, Split]:
-    """Return two :class:`Split`: 1,297 images for training and calibration, and 500 test images.
+    """Return the training images (1,297) and the test images (500), each as a :class:`Split`.
 
-    The images are sorted by label, and the test images are picked from the sorted images at equal
-    intervals. So the split needs no random numbers and never changes. Each digit is about equally
-    frequent in the training images and in the test images.
-
-    Raises :class:`InputError` if scikit-learn, which contains the images, is not installed.
+    The split never changes. Each digit is about equally frequent in the training and the test
+    images. Raises :class:`InputError` if scikit-learn, which contains the images, is not installed.
     """
     images, labels = _all()
     order = np.argsort(labels, kind="stable")
+    # The test images are picked from the images sorted by label, at equal intervals.
     place = np.arange(len(order)) * TEST_IMAGES // len(order)
     tested = np.diff(place, append=TEST_IMAGES) == 1
     test, train = np.sort(order[tested]), np.sort(order[~tested])

@@ -14,20 +14,11 @@ def lookup(
     inputs: NDArray[np.generic],
     types: NDArray[np.integer] | None = None,
 ) -> Floats:
-    """Return the input of the first block, [count, sequence, dim], for a batch of inputs.
+    """Return the embedding vectors of a batch of inputs, [count, sequence, dim].
 
-    If the model's ``embedding`` is "tokens", ``inputs`` has token numbers [count, n], or pairs of
-    token number and token type [count, n, 2]. If ``inputs`` has no token types, the argument
-    ``types`` [count, n] has them; if ``types`` is None, all types are 0. If ``embedding`` is
-    "none", ``inputs`` has a vector for each token, [count, n, dim]. The number n of tokens is the
-    model's ``tokens``, or less if the model accepts variable lengths.
-
-    Each row of the result is the sum of a token's vector, its type's vector and its position's
-    vector. A model without types or positions lacks these terms. If the model has a class token,
-    row 0 of the result belongs to the class token.
-
-    Raises :class:`InputError` if the inputs have another shape, or if a token or type does not
-    exist.
+    ``inputs`` has token numbers [count, n], with token types [count, n, 2], or vectors
+    [count, n, dim]. ``types`` [count, n] has the types that ``inputs`` lacks, by default 0. Raises
+    :class:`InputError` if inputs are invalid.
     """
     check_shape(model, np.asarray(inputs))
     if model.embedding == "tokens" and np.ndim(inputs) == 3:
@@ -48,11 +39,10 @@ def lookup(
 
 
 def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
-    """Return the rows [count, rows, columns] that the host writes to the machine for ``inputs``.
+    """Return the rows [count, rows, columns] that the host writes to the accelerator.
 
-    ``inputs`` is a batch of the model's inputs. If the model's embedding is linear, the machine
-    computes the embedding, and the inputs are returned in float64. Otherwise the host computes it,
-    and the result is that of :func:`lookup`.
+    ``inputs`` is a batch of the model's inputs. If the accelerator computes a linear embedding, the
+    rows are the inputs in float64. Otherwise the host computes the embedding by :func:`lookup`.
     """
     if model.embedding != "linear":
         return lookup(model, weights, inputs)

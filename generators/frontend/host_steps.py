@@ -74,12 +74,10 @@ def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
 def linear(
     name: str, meaning: str, weight: Floats, bias: Floats | None = None, *, rows: int = 1
 ) -> HostStep:
-    """Return a host step (a function on the host) that computes a linear layer.
+    """Return a :class:`HostStep` (function on the host) of a linear layer, ``x @ weight.T + bias``.
 
-    ``name`` is the name of the layer, and ``meaning`` describes the step in a few words. ``weight``
-    is [outputs, inputs], and ``bias`` is [outputs]; if ``bias`` is None, no bias is added. ``rows``
-    is the number of rows in one inference. Only the step's field ``products``, the number of
-    multiplications in one inference, depends on ``rows``.
+    ``weight`` is [outputs, inputs]; ``bias`` is [outputs] or None. ``meaning`` describes the layer
+    in a few words. ``rows``, the rows of one inference, affects only the field ``products``.
     """
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
@@ -114,14 +112,9 @@ def windows(
 ) -> NDArray[np.int64]:
     """Return the indices of the input elements in each window of a convolution.
 
-    The result is [*counts, channels, *kernel], where ``counts`` are the numbers of windows along
-    the spatial axes. Each index is a position in the flattened input; -1 stands for a padding
-    element.
-
-    ``shape`` is the input's shape, channels first. Each of the other arguments has one number for
-    each spatial axis. ``before`` and ``after`` are the numbers of padding elements at the beginning
-    and at the end of the axes; if an argument is empty, there is no padding at that end. If
-    ``dilations`` is empty, all dilations are 1.
+    The result is [*windows, channels, *kernel]. An index is a position in the flattened input, or
+    -1 for padding. ``shape`` is channels first. ``before`` and ``after`` are the padding of each
+    axis, by default none.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

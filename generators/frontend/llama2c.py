@@ -25,22 +25,10 @@ _LARGEST = 1 << 24
 
 
 def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
-    """Return the description and weights of a llama2.c checkpoint.
+    """Return the description and weights of a llama2.c checkpoint in the legacy format.
 
-    A checkpoint is a header of seven int32 numbers, followed by float32 arrays. Each array of
-    matrices has one matrix for each layer, and each array of norms has one norm for each layer, in
-    layer order. Matrices are [outputs, inputs]. In the matrices of queries and keys, the two
-    outputs that rotary positions rotate together are adjacent. The arrays are, in this order:
-
-    - the token vectors;
-    - the norms before attention, then the matrices of query, key, value and output;
-    - the norms before the MLP, then the matrices of gate (w1), down (w2) and up (w3);
-    - the final norm;
-    - two rotary tables, which the import ignores;
-    - the head, only if the vocabulary's size in the header is negative.
-
-    Raises :class:`InputError` if the file cannot be read, or its size is not the size that follows
-    from the header.
+    A checkpoint has seven int32 numbers (:data:`HEADER`), then float32 arrays. Raises
+    :class:`InputError` if the file cannot be read, or if its size does not follow from the header.
     """
     with reading(path, "checkpoint"):
         content = path.read_bytes()
@@ -69,6 +57,7 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
             ffn=ffn,
             tied=vocabulary > 0,
         )
+    # In the order of the file; a matrix is [outputs, inputs], and rotated pairs are adjacent.
     shapes: list[tuple[str, tuple[int, ...]]] = [
         ("words", (model.vocabulary, dim)),
         ("attention_norm", (layers, dim)),
@@ -100,16 +89,15 @@ def load_llama2c(path: Path) -> tuple[TextDescription, Weights]:
 
 _ATTENTION = ("query", "key", "value", "output")
 _MLP = ("gate", "down", "up")
+"""Matrices w1, w2 and w3 of llama2.c."""
 
 
 class Llama2cTokenizer(TokenizerLike):
-    """The byte-pair tokenizer of llama2.c, which merges tokens by score.
+    """The byte-pair tokenizer of llama2.c, which merges the tokens of characters by score.
 
-    A text becomes the token BEGIN, a token for a space, and a token for each character. For a
-    character that is not in the vocabulary, each UTF-8 byte b becomes token ``3 + b``. Adjacent
-    tokens are then merged in pairs: always the pair that forms the token of the highest score.
-    If several pairs have this score, the first of them in the text is merged. Merging ends if no
-    pair forms a token.
+    A text begins with the token BEGIN and, unless it is empty, a space. Byte b of a character
+    without a token becomes token ``3 + b``. The first pair with the highest score is merged, until
+    no pair forms a token.
     """
 
     begin = BEGIN

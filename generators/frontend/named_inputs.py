@@ -71,16 +71,11 @@ class NamedInputs:
         return {other.name: list(other.shape) for other in self.others}
 
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
-        """Return the array of a sample's first input, and a dictionary of its other inputs by name.
+        """Return a sample's first input, and its other inputs as a dictionary from name to array.
 
-        ``values`` is the sample: a dictionary from input name to array. If all inputs except the
-        first are masks, ``values`` may also be the array of the first input. The returned
-        dictionary has no masks. If the sample contains a mask or a length (a number of valid
-        tokens), padding tokens are removed from the first input. ``model`` is the model's name for
-        error messages.
-
-        Raises :class:`InputError` if an input is missing or not known, or has the wrong shape or
-        type.
+        ``values`` is the sample: a dictionary of arrays, or only the first array. A mask is not
+        returned: it shortens the first input to its valid tokens. Raises :class:`InputError` if an
+        input does not fit ``model``.
         """
         names = [self.first, *(other.name for other in self.others)]
         listed = ", ".join(names)

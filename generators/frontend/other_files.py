@@ -33,16 +33,11 @@ def _archive(path: Path) -> str:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise :class:`InputError` if no loader of models accepts the file or folder ``path``.
+    """Raise the error for a model file or folder that no loader accepts.
 
-    The error's message depends on the path:
-
-    - For a file with the suffix or first bytes of a known but unsupported format, it says how to
-      convert the model. The same applies to a missing file with such a suffix.
-    - For any other file that exists, it lists the supported forms of models.
-    - For a folder with a compiled program and no float model, it says how to run the program.
-
-    Other folders and other missing files raise no error here.
+    :class:`InputError` is raised for any file that exists, a missing file with the suffix of a
+    known format, and a folder with a compiled program but no float model. For other paths, nothing
+    is raised.
     """
     kind = path.suffix.lower()
     if (path / MANIFEST).is_file() and not (path / DESCRIPTION_FILE).is_file():

@@ -77,9 +77,8 @@ class Pieces:
     def is_open(self, token: int) -> bool:
         """Return whether a text that ends with ``token`` may end in an incomplete character.
 
-        The result is true if the token stands for a single byte. The result is also true if
-        decoding skips the token, because an incomplete character may come before the token.
-        Decoding skips special tokens, and token numbers without an entry in the vocabulary.
+        The result is true if the token stands for a single byte, or if decoding skips the token.
+        Decoding skips special tokens, and numbers outside the vocabulary.
         """
         unknown = self._tokenizer.id_to_token(token) is None
         return unknown or token in self._special or self.is_byte(token)

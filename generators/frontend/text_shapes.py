@@ -25,9 +25,8 @@ def untrained(
 ) -> Decoder:
     """Return a quantized decoder with random weights.
 
-    ``model`` describes the layers of the decoder, ``options`` sets its quantization, and ``seed``
-    is the seed of the weights. ``sparsity`` is the share of the layers' weights that are 0. With
-    trained weights, the decoder's compiled programs and their cycles would be the same. Raises
+    ``seed`` is the seed of the weights, and ``sparsity`` is the share of the layers' weights that
+    are 0. A program for the decoder has the same cycles with trained weights. Raises
     :class:`InputError` if ``sparsity`` is not from 0 to 1.
     """
     return quantize_decoder(model, random_weights(model, seed, sparsity), 0, options)

@@ -94,18 +94,11 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> tuple[Decoder, Parting]:
-        """Return the quantized decoder, and the errors of its output and of its tensors.
+        """Return the quantized decoder, and its errors against the float model on at most 8 texts.
 
-        The errors are the differences from the float model on at most 8 calibration texts.
-
-        For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
-        ``texts`` is None, the model samples the calibration texts.
-
-        For an encoder-decoder, ``texts`` are source texts. The model samples an answer to each
-        source text as a calibration text. If ``texts`` is None, the source texts come from the
-        model's folder, or are random if the folder has none.
-
-        Raises :class:`InputError` in the same cases as
+        ``texts`` are calibration texts as token numbers or, for an encoder-decoder, source texts.
+        None stands for texts that the model samples, and source texts from its folder or random
+        ones. Raises :class:`InputError` as
         :func:`celosia.generators.quantize.texts.calibration_texts`.
         """
         options = options or Quantization()
@@ -125,19 +118,11 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Measure the ranges of all tensors of the float model on calibration texts.
+        """Return the ranges of all tensors of the float model on calibration texts.
 
-        The result is a :class:`Calibration` with these ranges. It also has sample rows of some
-        tensors, one for each token in the result's field ``tokens`` [texts, length].
-
-        For a decoder, ``texts`` are the calibration texts, each a list of token numbers. If
-        ``texts`` is None, the model samples the calibration texts.
-
-        For an encoder-decoder, ``texts`` are source texts, and the model samples an answer to each
-        source text. If ``texts`` is None, the source texts are random.
-
-        Raises :class:`InputError` in the same cases as
-        :func:`celosia.generators.quantize.texts.calibration_texts`.
+        ``texts`` are the texts as token numbers or, for an encoder-decoder, source texts. None
+        stands for texts that the model samples, and random source texts. Raises :class:`InputError`
+        if a text is invalid.
         """
         model, chosen = self.description, options or Quantization()
         begin = None if model.source_layers else self.tokenizer.begin
@@ -191,25 +176,12 @@ def is_packaged(model: str) -> bool:
 
 
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
-    """Load a language model by its name or its path, and return it.
+    """Load a language model by its name or its path, and return it with its tokenizer.
 
-    ``checkpoint`` has one of these forms:
-
-    - the path of a llama2.c file (``.bin``);
-    - the path of a Hugging Face folder with config.json and model.safetensors, for Llama, GPT-2 and
-      similar models;
-    - the path of a folder with decoder.toml and weights.safetensors;
-    - the path of an ONNX file;
-    - the name of a model that comes with the package.
-
-    ``tokenizer`` is the path of the tokenizer's file. If it is None, a tokenizer in the model's
-    folder is used. For a llama2.c file with a vocabulary of 512 tokens, this tokenizer is
-    ``tok512.bin`` or, if there is no such file, ``tokenizer.bin``. For other models, the tokenizer
-    is in Hugging Face's tokenizer files, or in a vocab.json that gives each character its token. If
-    there is no tokenizer, texts must be written as token numbers.
-
-    Raises :class:`InputError` if the model is unknown, or if the model or the tokenizer cannot be
-    read. The same error is raised if model and tokenizer do not fit each other.
+    ``checkpoint`` is a packaged model's name, or the path of a llama2.c file (``.bin``), an ONNX
+    file or a model folder. ``tokenizer`` is a file; None selects one beside the model, or texts of
+    token numbers. Raises :class:`InputError` if the model or tokenizer cannot be read, or they do
+    not fit each other.
     """
     folder = _MODELS / checkpoint
     path = folder if _is_folder(folder) else Path(checkpoint)
@@ -256,25 +228,12 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer in the file ``path``, or one for token numbers if ``path`` is None.
+    """Return the tokenizer in a file, or one for texts of token numbers if ``path`` is None.
 
-    The kind of tokenizer depends on the file's name:
-
-    - a vocab.json has a token for each character;
-    - a ``.bin`` file is a tokenizer of llama2.c;
-    - any other file is read as a tokenizer.json.
-
-    The other arguments are:
-
-    - ``vocabulary``: the number of tokens in the model's vocabulary.
-    - ``ends``: the tokens that end a text. Only a tokenizer.json and token numbers use ``ends``.
-    - ``begin``: the token for an empty text, if a tokenizer.json defines none.
-    - ``cleaned``: if true, a tokenizer.json removes spaces before punctuation from decoded texts.
-    - ``split``: if true, a tokenizer.json encodes the name of a special token in a text like other
-      text. If false, it encodes the name as the special token.
-
-    Raises :class:`InputError` if the file cannot be read, or if the tokenizer does not fit the
-    vocabulary.
+    The file is a vocab.json with characters, a ``.bin`` file of llama2.c, or a tokenizer.json. Only
+    a tokenizer.json uses ``begin`` (the token of an empty text), ``split`` (names of special tokens
+    are ordinary text) and ``cleaned`` (no spaces before punctuation). Raises :class:`InputError` if
+    the file cannot be read or does not fit ``vocabulary``.
     """
     if path is None:
         return NumberTokenizer(vocabulary, ends)

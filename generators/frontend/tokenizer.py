@@ -36,17 +36,11 @@ class Tokenizer(ABC):
         """Return the numbers and the types of at most ``most`` tokens."""
 
     def encode(self, text: str, most: int, second: str | None = None) -> NDArray[np.int64]:
-        """Return the token numbers of ``text``, or of the pair of ``text`` and ``second``.
+        """Return the token numbers of a text or of a pair of texts, with special tokens.
 
-        If the tokenizer has a :attr:`prompt`, it is put before ``text``. The result is an array
-        [n]. If any token's type is not 0, the result is [n, 2], with the types in column 1. A
-        token's type shows to which text of a pair it belongs. Special tokens are included.
-
-        If there are more than ``most`` tokens, the beginning or the end of the text is cut off,
-        according to the tokenizer's settings. In a pair, tokens are cut from the longer text first.
-
-        Raises :class:`InputError` if the text has no token, or if ``most`` leaves no room for a
-        token besides the special tokens.
+        The result is [n], or [n, 2] with token types in column 1 if any type is not 0. The text is
+        cut to ``most`` tokens; of a pair, the longer text is cut first. Raises :class:`InputError`
+        if no token remains.
         """
         marks = self._library.num_special_tokens_to_add(second is not None)
         if most <= marks:
@@ -159,9 +153,8 @@ class TextTokenizer(TokenizerLike):
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text whose last token is ``before``.
 
-        ``before`` is -1 if the text has no token yet. A token may contain only some bytes of a
-        character. If ``cleaned`` is true, :meth:`decode` removes spaces before punctuation. This
-        method keeps them, because their removal depends on later tokens.
+        If the text has no token yet, ``before`` is -1. The bytes may be only a part of a character.
+        Spaces before punctuation are kept, even if :meth:`decode` removes them.
         """
         if self._is_mark(token):
             return b""
@@ -275,12 +268,9 @@ def read_tokenizer_file(path: Path) -> Any:
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
     """Return a list of the lines of a text file, without its blank lines.
 
-    Blank lines at the file's end are always skipped. If ``blank`` is true, all other blank lines
-    are skipped, too. If ``blank`` is false, they are an error, so item i of the result is always
-    line i of the file. The result then matches a file with one label per line.
-
-    Raises :class:`InputError` if a blank line is an error, or if the file cannot be read or has
-    only blank lines.
+    If ``blank`` is false, only blank lines at the file's end are accepted. Raises
+    :class:`InputError` if there is another one, or if the file cannot be read or has only blank
+    lines.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():

@@ -32,9 +32,9 @@ def model_names() -> list[str]:
 def load_model(source: str) -> tuple[ModelDescription, Weights]:
     """Return an encoder's description and weights.
 
-    ``source`` is the name of a model that comes with the package, or a folder with ``model.toml``
-    and ``weights.safetensors``. Raises :class:`InputError` if there is no such model or folder, if
-    a file is missing or corrupt, or if weights do not fit the description.
+    ``source`` is the name of a packaged model, or a folder with ``model.toml`` and
+    ``weights.safetensors``. Raises :class:`InputError` if the model does not exist or cannot be
+    read, or if its weights do not fit.
     """
     names = model_names()
     folder = _MODELS / source if source in names else Path(source)
@@ -63,9 +63,8 @@ def read_weights(path: Path, description: Description) -> Weights:
 def read_tensors(path: Path) -> Mapping[str, NDArray[np.generic]]:
     """Return the tensors in a safetensors file: a dictionary from name to array.
 
-    An integer tensor ``NAME`` [n, ...] may have a tensor ``NAME_scale`` [n, 1, ...] or [1] in the
-    file, as in the format compressed-tensors. The result then contains ``NAME`` multiplied by its
-    scales, and no ``NAME_scale``. Raises :class:`InputError` if the file cannot be read or is
+    An integer tensor ``NAME`` is multiplied by its scales ``NAME_scale`` ([n, 1, ...] or one
+    number), which are not returned. Raises :class:`InputError` if the file cannot be read or is
     corrupt.
     """
     with reading(path, "weights"):
@@ -137,12 +136,10 @@ def check_floats(name: str, tensor: NDArray[np.generic]) -> None:
 
 
 def check_weights(tensors: Mapping[str, NDArray[np.generic]], description: Description) -> Weights:
-    """Check tensors against the shapes in ``description``, and convert them to float64.
+    """Return tensors in float64, after checks against ``description``: a dictionary by name.
 
-    The result is a dictionary from name to array. Raises :class:`InputError` if a tensor is
-    missing, unknown, not finite, not floats, or of the wrong shape. It is also raised if the
-    largest magnitude in a tensor is above :data:`MOST_WEIGHT`, or below :data:`LEAST_WEIGHT` but
-    not 0.
+    Raises :class:`InputError` if a tensor is missing, unknown, not of finite floats, or of the
+    wrong shape. The largest magnitude in a tensor must be 0, or from 1e-30 to 1e30.
     """
     shapes = description.shapes()
     for name in tensors:

@@ -322,9 +322,9 @@ class Graph:
     def run(self, values: Array, length: int, others: Mapping[str, Array] | None = None) -> Floats:
         """Run the whole graph on one sample, and return one of its outputs in float64.
 
-        It is the output that the graph's path names, or the first that is no copy of an input. The
-        arguments are those of :meth:`feeds`. A fixed batch is filled with copies of the sample; the
-        result has a batch of 1. Raises :class:`InputError` if the graph cannot be run.
+        The output is the one that the graph's path names, or the first that is no copy of an input.
+        The arguments are those of :meth:`feeds`. The result has a batch of 1. Raises
+        :class:`InputError` if the graph cannot be run.
         """
         feeds = self.feeds(values, length, others)
         if self.batch > 1:

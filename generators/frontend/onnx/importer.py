@@ -45,8 +45,8 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     - ``tokens``: the number of tokens; 0 if the graph fixes it.
     - ``quick``: true to omit slow comparisons (more than 2**25 attention scores).
 
-    Raises :class:`InputError` if the file cannot be read, ``tokens`` does not fit, or the model is
-    a decoder or not supported, or its outputs differ.
+    Raises :class:`InputError` if the file cannot be read, ``tokens`` does not fit, the model is a
+    decoder or not supported, or outputs differ.
     """
     fixed = made_for(path) if tokens else 0
     if fixed not in (0, tokens):

@@ -71,9 +71,9 @@ def matmul(node: Node) -> View:
     - Constant on the right: a linear layer's output.
     - Constant on the left: scores of a pooling.
     - Attention scores on the left: the context.
-    - Otherwise: attention scores.
+    - Others: attention scores.
 
-    Raises :class:`UnsupportedError` for any other node.
+    Raises :class:`UnsupportedError` for other nodes.
     """
     left, right = node.inputs
     if isinstance(right, np.ndarray):

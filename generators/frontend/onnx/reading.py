@@ -20,8 +20,8 @@ def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Return the result of the function ``use`` for the graph in an ONNX file.
 
     ``tokens`` is the number of tokens, or 0 if the graph fixes it. If :class:`InputError` is
-    raised, and the graph's inputs may lack a batch axis, the graph is tried again without it. If
-    both attempts fail, the first error is raised.
+    raised, and inputs may lack a batch axis, the graph is tried again without it. If both attempts
+    fail, the first error is raised.
     """
     known = stamp(path)
     try:
