@@ -27,17 +27,11 @@ from celosia.generators.program.draft import Draft, Item, Node, Ref, Repeat
 
 
 class LinearLayer:
-    """Lowers a linear layer of an encoder, with the norms and conversions directly after it.
+    """Makes the instructions of an encoder's linear layer, and of the norms directly after it.
 
-    Lowering makes items: groups of instructions with the loads that they need. The columns of the
-    layer's result are computed part by part.
-
-    - ``behind`` has the norms and conversions. They process each row when all its columns are
-      complete.
-    - ``behind_words`` is the number of requantization parameter words for them. These words are the
-      last ones of the parameter memory.
-    - ``early`` is true if the previous operation computes the layer's input in chunks of rows. The
-      products for the first columns of the result then begin before the whole input is complete.
+    - ``behind``: instructions of the norms and conversions.
+    - ``behind_words``: number of their requantization parameter words.
+    - ``early``: true if the layer's input is computed in chunks of rows.
     """
 
     def __init__(

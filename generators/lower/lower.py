@@ -37,17 +37,14 @@ class Lowered:
     """The instructions of an encoder, before its scratchpad buffers have addresses.
 
     An :class:`Item` is a group of instructions with the loads that they need.
-
-    - ``before`` has the items before the first layer.
-    - ``layers`` has a list of items for each layer.
-    - ``after`` has the items after the last layer.
-
-    The other fields include the sizes of the buffers, and the image of external memory.
     """
 
     before: list[Item]
+    """Items before the first layer."""
     layers: list[list[Item]]
+    """Items of each layer."""
     after: list[Item]
+    """Items after the last layer."""
     memory: Memory
     """Bytes of every buffer, and the number of weight slots in use, with those of streams."""
     blocks: frozenset[str]
@@ -80,14 +77,10 @@ def lower(
 ) -> Lowered:
     """Translate an encoder to instructions, which name scratchpad buffers without addresses.
 
-    - ``model`` processes ``batch`` inputs in one run
-      (:func:`celosia.generators.lower.batch.batched`).
-    - ``choices`` are the compiler's settings, such as the size of a load.
-    - If ``sample`` is true, only the first layers are translated, and the last one too with
-      ``choices.ends_ahead``. The other layers must have the same instructions and loads as the
-      last of the first layers.
+    - ``model``: processes ``batch`` inputs in one run.
+    - ``sample``: true to translate only some layers. The other layers must have equal instructions.
 
-    Raises :class:`FitError` if the model does not fit the configuration.
+    Raises :class:`FitError` if the model does not fit.
     """
     blocks, place = blocks_of(model, choices.block_bytes, config), model.output.buffer
     ends, parts = {model.input.buffer, place}, choices.loop_parts

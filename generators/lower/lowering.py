@@ -36,11 +36,10 @@ Move = tuple[Ref, int, Count, int]
 
 
 class Lowering(Rules):
-    """State and methods that are shared by the functions that lower an encoder's operations.
+    """Base class for the translation of an encoder's operations to instructions.
 
-    Lowering an operation makes its instructions. The state includes the image of external memory,
-    the scratchpad buffers and the used accumulator rows. Some methods return loads and stores of
-    tensors. Other methods divide a tensor's rows or columns into parts.
+    It has the image of external memory, the scratchpad buffers and the allocated accumulator rows.
+    Its methods load and store tensors, and divide their rows and columns into parts.
     """
 
     def __init__(
@@ -79,19 +78,9 @@ class Lowering(Rules):
     def row_operand(self, first: int, count: int, total: int) -> int | Given:
         """Return the operand for the number of tensor rows that an instruction processes.
 
-        The tensor has ``total`` rows. For the longest input, the instruction processes ``count``
-        rows, from row ``first`` on.
-
-        If all inputs have the same length, the operand is the constant ``count``. If the model
-        accepts shorter inputs, the operand is a :class:`Given`, which reads the number of rows from
-        a register. The host writes the register before each run.
-
-        Also with shorter inputs, the operand is the constant ``count`` in each of these cases:
-
-        - If ``total`` is 1, or is not the number of tokens of the longest input.
-        - If the instruction does not process all rows of the tensor, and the program has loops over
-          attention heads or over parts of a product.
-        - If no register is free for the number of these rows, and no register already contains it.
+        The instruction processes ``count`` of ``total`` rows, from row ``first`` on. If inputs may
+        be shorter, the operand may read the number of rows from a register (:class:`Given`).
+        Otherwise it is ``count``.
         """
         model, whole = self.model.description, (0, self.model.description.sequence)
         if not model.variable or total != whole[1] or total == 1:
@@ -110,15 +99,10 @@ class Lowering(Rules):
         return Given(number, count)
 
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the smallest number of parameter memory words that the operations ``ops`` need.
+        """Return the fewest parameter memory words with which ``ops`` can be computed together.
 
-        A word has the requantization parameters of several columns. The operations are computed
-        together, so the memory contains parameters of all operations at the same time. The result
-        is the sum of these numbers:
-
-        - For a norm or a conversion (change of scale or width): the words of all its parameters.
-        - For a linear layer: the words of one tile column, which is as wide as the array. The
-          parameters of other tile columns can replace these words later.
+        The result is a sum. A norm or a conversion needs the words of all its parameters. A linear
+        layer needs those of one tile column, which is as wide as the array.
         """
         lanes, words = self.config.vector.lanes, 0
         for op in ops:
@@ -130,12 +114,9 @@ class Lowering(Rules):
     def rowwise(self, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
         """Return the instructions of norms and conversions, with the loads of their parameters.
 
-        A conversion changes the scale or the width of numbers. The rows are divided into chunks.
-        All operations ``ops`` process one chunk before the next chunk begins.
-
-        Requantization parameters are loaded into scratchpad buffers, whose names begin with
-        ``label``. From there they are copied to consecutive words of the parameter memory. The
-        index of the first word is ``SPARE_WORDS + first_word``.
+        All operations process one chunk of rows before the next. The names of the parameters'
+        buffers begin with ``label``. Word ``SPARE_WORDS + first_word`` of the parameter memory is
+        the first one used.
         """
         lowered, words, marks = Rows(), list[int](), set[int]()
         if not ops:
@@ -159,9 +140,8 @@ class Lowering(Rules):
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append to ``item.loads`` the instructions that load a tensor from external memory.
 
-        An :class:`Item` is a group of instructions with the loads that must precede it. ``piece``
-        is the range of external memory with the tensor's rows, which are adjacent. Nothing is
-        appended if a product loads the tensor block by block (:meth:`reload`).
+        ``piece`` is the tensor's place there. Nothing is appended if products load the tensor block
+        by block (:meth:`reload`).
         """
         if tensor.buffer in self.arriving:
             return
@@ -182,13 +162,10 @@ class Lowering(Rules):
         return [store(*move) for move in self._moves(tensor, piece)]
 
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
-        """Return a list with the LOAD of one block of a tensor's columns.
+        """Return a list with the LOAD of a tensor's block of columns that begins at ``column``.
 
-        The model's input and large tensors may be in external memory. A product that reads such a
-        tensor is computed in parts. Each part loads the blocks of columns that it reads.
-
-        The block begins at column ``column``. If no block begins there, or if the tensor is in the
-        scratchpad, the list is empty.
+        A block has a separate scratchpad buffer. If no block begins there, or if the tensor stays
+        in the scratchpad, the list is empty.
         """
         if tensor.buffer not in self.arriving:
             return []
@@ -242,13 +219,9 @@ class Lowering(Rules):
     ) -> list[Node]:
         """Return the instructions of an operation that is divided into parts.
 
-        - ``pieces``: the parts, each as (first, count). The numbers are rows in some operations,
-          and columns in others.
-        - ``make(first, count)``: a function that returns the instructions of one part.
-
-        If ``choices.loop_parts`` is true, all parts that are as large as the first one are
-        iterations of a loop. The other parts follow the loop. If ``choices.loop_parts`` is false,
-        or if only one part has this size, there is no loop.
+        ``make(first, count)`` returns the instructions of one part in ``pieces``. If
+        ``choices.loop_parts`` is true, all parts that are as large as the first one are iterations
+        of a loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]
@@ -261,44 +234,21 @@ class Lowering(Rules):
         return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide rows into parts. Each part is in one scratchpad buffer of each tensor.
+        """Divide ``total`` rows into parts that are in one scratchpad buffer of each tensor.
 
-        A tensor may be stored in blocks: ranges of its rows in separate buffers. No part contains a
-        border between two blocks of any of the given tensors.
-
-        - ``total``: the number of rows to divide. They are counted from 0.
-        - ``most``: the largest number of rows in a part.
-        - ``tensors``: a pair (buffer name, offset) for each tensor. Row i of the divided rows is
-          row ``i + offset`` of the tensor.
-
-        The borders of all tensors together divide the rows into intervals. Each interval is divided
-        into as few equal parts as possible. The result has a list for each interval, with its parts
-        as (first row, number of rows).
-
-        For example, ``row_groups(8, 3, ("a", 0), ("b", 2))`` divides rows 0 to 7:
-
-        - A block of "a" begins at row 4 of "a". This is a border at row 4 - 0 = 4.
-        - A block of "b" begins at row 8 of "b". This is a border at row 8 - 2 = 6.
-        - The result is ``[[(0, 2), (2, 2)], [(4, 2)], [(6, 2)]]``.
+        A tensor is (buffer name, offset): row i is its row ``i + offset``. For each interval
+        between borders of buffers, the result has a list of parts (first, count): at most ``most``
+        rows, of equal sizes if possible.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns into parts that do not cross a border between blocks.
+        """Divide ``total`` columns into parts that are in one scratchpad buffer of each tensor.
 
-        A block is a range of a tensor's columns with a separate scratchpad buffer. ``tensors`` are
-        names in :attr:`blocks`, of tensors with ``total`` columns. The first columns of the blocks
-        of all these tensors divide the columns into intervals. Each interval is divided into as few
-        equal parts as possible. A part has at most ``tiles`` tile columns, each as wide as the
-        array.
-
-        The result has a list for each interval: the interval's parts (first column, number of
-        columns).
-
-        For example, 16 columns are divided. The blocks of one tensor begin at columns 0 and 8, and
-        those of another tensor at columns 0 and 12. If ``tiles`` is 1 and the array has 4 columns,
-        the result is ``[[(0, 4), (4, 4)], [(8, 4)], [(12, 4)]]``.
+        For each interval between borders of buffers, the result has a list of parts (first, count).
+        They have at most ``tiles`` tile columns (as wide as the array), and equal sizes if
+        possible.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

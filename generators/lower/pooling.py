@@ -14,14 +14,11 @@ from celosia.generators.program.image import Bytes
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
-    """Return constants with which the machine computes the mean of a sequence's first rows.
+    """Return the constants for the mean of the first ``rows`` rows of a sequence.
 
-    - ``total`` is the number of rows of the longest sequence.
-    - ``rows`` is the number of rows in the mean.
-
-    The result has one word of requantization parameters, and then ``total`` weights of one byte.
-    The first ``rows`` weights are 1, and the others are 0. The product of weights and sequence is
-    the sum of the first rows. Its requantization divides this sum by ``rows``.
+    The result has one word of requantization parameters, which divide by ``rows``. Then come
+    ``total`` weights of one byte for the longest sequence. The first ``rows`` weights are 1, and
+    the others are 0.
     """
     ones = np.arange(total) < rows
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])
@@ -30,13 +27,8 @@ def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
 def lower_pool(lowering: Lowering, step: Step) -> None:
     """Append instructions that compute the mean over the rows of each input sequence.
 
-    The array multiplies a row of ones by the sequence's rows, which gives their sum. The
-    requantization of the sum also divides it by the number of rows.
-
-    - ``lowering``: the program to which the instructions are appended.
-    - ``step.op``: the operation that computes the mean (:class:`Pool`).
-    - ``step.label``: the name for a scratchpad buffer, for example ``after.0``. The instructions
-      load the row of ones and the requantization parameters into this buffer.
+    ``step.op`` is the :class:`Pool` operation. ``step.label`` is the name for the scratchpad buffer
+    of its constants.
     """
     label, op = step.label, step.op
     assert isinstance(op, Pool)

@@ -1,10 +1,7 @@
 """Search for a fast program of an encoder, over tilings, loops, loads and addresses.
 
-Loops save program words, but cost cycles. The list :data:`LOOPS` has combinations of loops over
-layers, over attention heads and over the parts of a product. The first combination has no loops.
-The search uses the first combination with which the program fits the machine. Then it improves the
-other settings, such as the size of loads, one after another
-(:mod:`celosia.generators.lower.search`).
+The first of :data:`LOOPS` with which a program fits the machine is used. Then
+:mod:`celosia.generators.lower.search` improves the other settings.
 """
 
 from collections.abc import Sequence
@@ -80,16 +77,12 @@ def schedule(
 ) -> PlacedTrial:
     """Return the fastest program found for an encoder, with its addresses and predicted cycles.
 
-    - ``batch``: number of inputs that a run processes together. ``model`` must be for the same
-      number (:func:`celosia.generators.lower.batch.batched`).
-    - ``sparse``: if true, weights may be stored as sparse matrices for the zero-skip unit.
-    - ``search``: if false, the first program that fits is used.
-    - ``spills``: if false, the function takes less time, but may miss programs that fit. For
-      example, it tries no program that moves activations out of a full scratchpad to external
-      memory.
+    - ``batch``: number of inputs in a run, for which ``model`` is made.
+    - ``sparse``: true to allow sparse weight matrices.
+    - ``search``: false to return the first program that fits.
+    - ``spills``: false to try fewer programs.
 
-    Raises :class:`FitError` if the configuration does not support an operation, or if no program
-    fits. The message is from the attempt that was closest to fitting.
+    Raises :class:`FitError` if no program fits.
     """
     model = checked_graph(model, config, Cache(model.places, 0))
     scheduler = Search(model, config, batch)
@@ -148,24 +141,12 @@ def first_plans(
 ) -> tuple[list[list[Choices]], ...]:
     """Return the compiler settings with which the search for an encoder's program begins.
 
-    The result has four lists. Each element of a list is a series: an inner list of settings
-    (:class:`Choices`). The settings of one series have the same loops. They differ in three points:
-
-    - the size of loads of weights from external memory;
-    - the size of blocks (parts of tensors with separate scratchpad buffers);
-    - the tiles of zero weights that are omitted from storage.
-
-    The four lists differ in the memory of the tensors. The search tries the lists in this order:
+    The result has four lists of series. All settings of a series have the same loops.
 
     - List 0: all tensors stay in the scratchpad.
-    - List 1: all tensors stay in the scratchpad, and weights need less room there. Each product is
-      computed in parts. The weights of all parts are loaded into the same buffer in turn.
-    - List 2: the model's input, and possibly other large tensors, are in external memory. Each
-      product is computed in parts, and each part loads the product's input again. This list is
-      empty if the model's input is not divided into blocks of columns.
-    - List 3: blocks are moved to external memory if the scratchpad has no room for other blocks.
-
-    If ``sparse`` is true, weights may be stored as sparse matrices.
+    - List 1: the same, with less room for weights.
+    - List 2: each part of a product loads the model's input again.
+    - List 3: tensors move to external memory if the scratchpad is full.
     """
     ratios = [_ratios(model, config, looped=looped) for looped in (False, True)]
     ratios[0] = ratios[0] or [1] * sparse
@@ -252,13 +233,10 @@ def _later(trial: PlacedTrial) -> int:
 
 
 def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHome]:
-    """Return the on-chip memories in which weights can stay from run to run.
+    """Return the on-chip memories in which weights can stay between runs, in order of preference.
 
-    The preferred memory is first. ``plan`` defines the program. The list is empty in these cases:
-
-    - The program has loops.
-    - The program may move blocks of tensors to external memory.
-    - The weights are nested (stored as bit planes): each run may read a different number of bits.
+    The list is empty if the program has loops or may move tensors to external memory. It is also
+    empty for nested weights (stored as bit planes).
     """
     if plan.loops or plan.spills or is_nested(model):
         return []

@@ -1,9 +1,7 @@
-"""Search for the fastest program of an encoder.
+"""Search for the program of an encoder with the fewest predicted cycles.
 
-The compiler makes several candidate programs, and uses the one with the fewest predicted cycles.
 The prediction is for an external memory with a latency of
-:data:`celosia.generators.lower.banks.LATENCY` cycles. Loaded bytes are not compared, as each
-candidate loads each weight at most once in a run.
+:data:`celosia.generators.lower.banks.LATENCY` cycles.
 """
 
 from collections.abc import Mapping, Sequence
@@ -72,17 +70,9 @@ class Search:
     def skips_smaller(self, plan: Choices, refusal: FitError) -> bool:
         """Return whether the search skips settings with smaller loads, after ``plan`` did not fit.
 
-        ``plan`` has the compiler settings of a program that does not fit the machine. ``refusal``
-        is the error with the reason. A load is an instruction that copies data from external memory
-        to the scratchpad. The skipped settings are those with loads and blocks that are at most as
-        large (:meth:`Choices.is_at_most`).
-
-        - If the program has too many words: usually True, because smaller loads need more
-          instructions. The result is False if smaller blocks may save other instructions, such as
-          moves of blocks.
-        - If the tensors exceed the scratchpad even without loaded data: True, because smaller loads
-          do not help. However, if :attr:`patient` is true, the result is False.
-        - If there is any other reason: False.
+        ``refusal`` is the error. The result is usually True for a program that is too long. It is
+        True for tensors that exceed the scratchpad without loads, unless :attr:`patient`. Otherwise
+        it is False.
         """
         if refusal.reason == Reason.TOO_LONG:
             # Smaller loads and blocks may save words in two cases: if each iteration loads the
@@ -92,16 +82,10 @@ class Search:
         return refusal.hopeless and not self.patient
 
     def try_out(self, plan: Choices) -> PlacedTrial:
-        """Return a program of :data:`SAMPLED` layers, the first and the last, with its cycles.
+        """Return a program of :data:`SAMPLED` layers with the settings ``plan``, and its cycles.
 
-        ``plan`` has the compiler settings for the program, such as its tiling. One setting is
-        ``plan.ahead``: the largest distance from a load to the instructions that use its data. The
-        distance is counted in items (groups of instructions). Loaded data occupy the scratchpad for
-        less time if the distance is smaller.
-
-        If the program does not fit the machine with the distance ``plan.ahead``, the method tries
-        smaller distances, down to 0. Raises :class:`FitError` if the program does not fit with any
-        of these distances.
+        A load is at most ``plan.ahead`` groups of instructions before its use. If the program does
+        not fit, smaller distances are tried. Raises :class:`FitError` if no distance fits.
         """
         try:
             lowered = self._lower(plan)
@@ -144,14 +128,10 @@ class Search:
         return self._tried[key]
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return the changes of ``plan`` that the search tries.
+        """Return the changes of ``plan`` that the search tries, as one list for each setting.
 
-        The result is a list of lists, which the search tries in order. Each inner list has the
-        alternatives for one choice, such as the size of loads. An alternative is a dictionary from
-        field names of :class:`Choices` to new values.
-
-        Many alternatives also set ``ahead``, the largest distance between a load and its use, to
-        the largest value of the search. :meth:`try_out` then tries smaller values if necessary.
+        A change is a dictionary from field names of :class:`Choices` to new values. Many changes
+        also set ``ahead``, the distance between a load and its use, to the largest value.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
@@ -180,19 +160,10 @@ class Search:
         return axes
 
     def improve(self, best: PlacedTrial) -> list[PlacedTrial]:
-        """Return faster programs, found by changing one compiler setting of ``best`` after another.
+        """Return one or two programs, found by changing settings of ``best``, the fastest first.
 
-        For each setting, such as the size of loads, the method tries all alternatives from
-        :meth:`changes`. It continues with the program that has the fewest predicted cycles. If
-        cycles are equal, it continues with the program that has fewer words.
-
-        Before these changes, the method also tries the setting :attr:`Choices.ends_ahead`: each
-        layer ends with the norm of the next layer's input. It is not tried if it would prevent a
-        loop over the layers.
-
-        - If ``ends_ahead`` makes ``best`` faster, the result has two programs: one improved from
-          ``best``, and one improved from ``best`` with ``ends_ahead``. The faster one is first.
-        - Otherwise the result has one program, improved from ``best``.
+        The method changes one setting after another. If :attr:`Choices.ends_ahead` makes ``best``
+        faster, the result has two programs, with and without it.
         """
         plan, plans = best.source.choices, list[Choices]()
         # The iterations of a loop are at equal distances, which the last layer's end is not.
@@ -213,9 +184,8 @@ class Search:
     def finish(self, best: PlacedTrial) -> PlacedTrial:
         """Return the trial ``best`` with a program of all layers of the encoder.
 
-        A trial is a program with predicted cycles. To save time, the search compares programs that
-        have only :data:`SAMPLED` layers. This method compiles all layers with the same
-        settings. Raises :class:`FitError` if the complete program does not fit.
+        The search compares programs of only :data:`SAMPLED` layers. Raises :class:`FitError` if the
+        complete program does not fit.
         """
         whole, addresses = best.source, best.addresses
         if whole.lowered.missing:

@@ -22,16 +22,8 @@ from celosia.generators.program.layout import aligned
 def lower_attention(lowering: Lowering, step: Step) -> None:
     """Append the instructions of an encoder's attention to the program.
 
-    The first instructions load the attention's requantization parameters into a scratchpad buffer,
-    and copy them to the parameter memory. The other instructions compute the attention for one
-    group of query rows after another. The scores of a group fit the scratchpad and the
-    accumulators.
-
-    - ``lowering`` collects the instructions of the program.
-    - ``step.op`` is the attention.
-    - ``step.label`` is the name of the scratchpad buffer for the parameters.
-
-    Raises :class:`FitError` if the parameter memory has too few words.
+    ``step.op`` is the attention. ``step.label`` is the name of the scratchpad buffer for its
+    requantization parameters. Raises :class:`FitError` if the parameter memory has too few words.
     """
     config, choices, op = lowering.config, lowering.choices, step.op
     assert isinstance(op, Attention)
@@ -63,9 +55,8 @@ def lower_attention(lowering: Lowering, step: Step) -> None:
 class SequenceAttention(Heads):
     """Makes the instructions of an encoder's attention, for a group of query rows at a time.
 
-    Usually a group has rows of one head. If one softmax processes several heads, it has rows of
-    each. ``words`` has the addresses of requantization parameters, and ``alike`` is true if all
-    heads have the same parameters.
+    ``words`` has the locations of requantization parameters. ``alike`` is true if all heads have
+    the same parameters.
     """
 
     def __init__(
@@ -131,14 +122,8 @@ class SequenceAttention(Heads):
     def loops(self) -> list[Node]:
         """Return the instructions of all attention heads, as loops over the heads.
 
-        The columns of queries, keys, values and results may be divided into several buffers. Each
-        buffer has the columns of whole heads. A loop computes successive heads whose data are in
-        the same buffers. For example, if 12 heads are in two buffers of 8 and 4 heads, there are
-        two loops.
-
-        Usually an iteration computes one query head. If several query heads share a key head, an
-        iteration has an inner loop over all query heads of one key head. However, an iteration
-        computes one query head if a loop would begin or end between query heads of a key head.
+        Each loop computes successive heads whose columns are in the same scratchpad buffers. If
+        query heads share key heads, an inner loop usually computes the query heads of one key head.
         """
         op, heads, head_dim = self.op, len(self.op.heads), self.op.head_dim
         marks = {

@@ -1,13 +1,6 @@
-"""Spilling: tensor blocks without room in the scratchpad are moved to external memory.
+"""Spilling: tensors without room in the scratchpad are moved to external memory.
 
-A block is a part of a tensor with a separate scratchpad buffer. If an instruction reads a block
-that is not in the scratchpad, the block is loaded first. If there is no room for it, the block with
-the furthest next use is removed (Belady 1966). A removed block is stored in external memory, unless
-a copy is already there.
-
-A loop (:class:`Repeat`) is treated like one instruction. At the end of a section, such as a layer,
-all blocks leave the scratchpad. So sections with equal instructions stay equal, and can be
-iterations of a loop.
+The scratchpad buffer with the furthest next use is removed first (Belady 1966).
 """
 
 from collections import defaultdict
@@ -55,9 +48,8 @@ class Spilled:
 class Spill:
     """Adds loads and stores to a program whose tensors do not all fit the scratchpad at once.
 
-    A buffer contains a block of a tensor. If there is no room for a buffer, another one is stored
-    to external memory. It is loaded again before its next use. ``known`` are the lifetimes of the
-    buffers, and ``free`` is the first free address of external memory.
+    ``known`` has the lifetimes of the scratchpad buffers. ``free`` is the first free address of
+    external memory.
     """
 
     def __init__(
@@ -85,16 +77,7 @@ class Spill:
     def run(self) -> Spilled | None:
         """Return the program with loads and stores, or None if it does not fit even with them.
 
-        A load or store moves a block (part of a tensor) between scratchpad and external memory. The
-        result has:
-
-        - the instructions of each section of the program;
-        - the scratchpad addresses of the blocks; a block may have other addresses after later
-          loads;
-        - the number of bytes of external memory for stored blocks.
-
-        The result is None if the blocks that one instruction uses do not fit the scratchpad
-        together. The same applies to the blocks that one loop uses.
+        It does not fit if the buffers that one instruction or one loop uses exceed the scratchpad.
         """
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []
@@ -142,6 +125,7 @@ class Spill:
                 self.uses[name].pop()
                 if self._next(name) == _NEVER and name != BARRIER:
                     self.here.pop(name, None)
+        # So sections with equal instructions stay equal, and can be iterations of a loop.
         for name in sorted(self.here.keys() - {BARRIER}):
             placed += self._leave(name)
         return placed

@@ -35,16 +35,11 @@ class Step:
 def steps(
     ops: Sequence[Op], fits: Fits = lambda op, behind: True, name: str = ""
 ) -> Iterator[Step]:
-    """Yield the steps of a section (such as a layer), which are lowered one after another.
+    """Yield the steps of a section: operations, each with the rowwise operations after it.
 
-    A step is an operation with the rowwise operations after it, such as norms. A rowwise operation
-    belongs to the current step if both conditions are true:
-
-    - Its result has as many rows as the result of the step's first operation.
-    - ``fits(op, behind)`` returns True. Here ``op`` is the step's first operation, and ``behind``
-      has the step's rowwise operations including the new one.
-
-    ``name`` is the section's name, with which the labels of the steps begin.
+    A rowwise operation, such as a norm, belongs to a step if its result has the first operation's
+    number of rows. ``fits(first, rowwise operations)`` must also be true. Labels begin with
+    ``name``.
     """
     place = 0
     while place < len(ops):

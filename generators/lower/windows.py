@@ -1,13 +1,6 @@
 """Windowed attention: the keys to which a group of adjacent queries attends.
 
-In windowed attention, a query attends to nearby tokens (its window) and to global tokens. A matrix
-of scores has one row per query, and one column per key. The softmax instruction reads one interval
-of columns in each row. The interval may move by a fixed number of columns from row to row.
-
-So all keys of a query must have adjacent columns. For this, the columns of the global tokens are
-inserted at a place that is inside the windows of all queries of the group. For example, the window
-is one token on each side, token 0 is global, and the group is queries 5 and 6. The columns are the
-keys 4, 0, 5, 6, 7. Query 5 attends to the first four columns, and query 6 to the last four.
+In windowed attention, a query attends to nearby tokens (its window) and to global tokens.
 """
 
 import math
@@ -56,12 +49,8 @@ class Span:
 def most_rows(op: Attention, config: Config, most: int) -> int:
     """Return the largest number of query rows whose attention is computed together.
 
-    Usually the number is ``most``. In windowed attention, a query attends only to ``op.window``
-    tokens on each side, and to global tokens. The number is then the smallest of these:
-
-    - ``most``;
-    - twice the number of the array's rows;
-    - ``op.window`` + 2, if there are global tokens.
+    It is at most ``most``. In windowed attention, it is also at most twice the array's rows and,
+    with global tokens, ``op.window`` + 2.
     """
     if not op.window:
         return most
@@ -70,23 +59,21 @@ def most_rows(op: Attention, config: Config, most: int) -> int:
 
 
 def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
-    """Return the keys to which a group of adjacent query rows attends, as a :class:`Span`.
+    """Return the keys to which a group of adjacent query rows attends.
 
-    In windowed attention, a row attends to nearby tokens and to global tokens. Global tokens attend
-    to all tokens. If attention is not windowed, or if the rows of the group are global tokens, the
-    result is all keys.
+    - ``n``: number of keys in the sequence.
+    - ``row``, ``m``: first row and number of rows of the group. Either all or none are global
+      tokens.
 
-    - ``n``: the number of keys in the sequence.
-    - ``row``: the index of the group's first row.
-    - ``m``: the number of rows in the group. The rows must be either all global tokens, or all
-      other tokens.
+    Global tokens, and all tokens without a window, attend to all keys.
     """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
         return Span((((0, n),),), Given(LENGTH_REGISTER, n) if op.variable else n)
     first, last = max(shared, row - window), min(n, row + m + window)
     unit = math.lcm(config.array.cols, config.scratchpad.align)
-    # Where the windows of all rows overlap.
+    # Global columns are inserted where the windows of all rows overlap, as a softmax reads one
+    # interval of columns: keys 4, 0, 5, 6, 7 for queries 5 and 6, if the window is 1.
     place = max(0, row + m - 1 - window - first) if shared else 0
     aligned = -(-place // unit) * unit
     place = aligned if aligned <= min(last, row + window + 1) - first else place
