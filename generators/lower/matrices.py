@@ -1,8 +1,7 @@
 """Storage of a decoder's weight matrices in weight slots or in external memory.
 
-A weight slot is storage in the array for one weight tile. Weights in slots stay there for all runs.
-Weights in external memory are loaded by each run. Identity matrices, which convert numbers to
-another scale or width, stay in the scratchpad.
+Weight slots are storage in the array. Identity matrices, which convert numbers to another scale or
+width, stay in the scratchpad.
 """
 
 from collections.abc import Sequence
@@ -27,15 +26,11 @@ from celosia.generators.program.layout import aligned_rows
 
 
 def keep_matrix(plan: Plan, op: Linear) -> None:
-    """Store a linear layer's weights and requantization parameters for a decoder.
+    """Store a linear layer's weights and parameters, and add their addresses to ``plan``.
 
-    Their addresses are added to ``plan``. A weight slot is storage in the array for one weight
-    tile. If the configuration has more than two slots, the weights stay in slots. Otherwise they
-    are in external memory, and each run loads them. A low-rank correction (two thin matrices, whose
-    product is added to the weights) is stored in the same way.
-
-    Raises :class:`InputError` if the weights are nested (stored as separate bit planes), but the
-    configuration has more than two slots.
+    Weights stay in weight slots if the configuration has more than two. Otherwise each run loads
+    them. Raises :class:`InputError` for nested weights (stored as bit planes) with more than two
+    slots.
     """
     low, (rescale, tiles), (k, n) = op.low_rank, _queries(plan, op), op.weight.shape
     words = [plan.keep(rescale, by_tile=True, for_sums=op.residual)]
@@ -68,15 +63,11 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Add a conversion to a decoder's plan, as products with identity matrices.
+    """Store the identity matrices that compute a conversion ``op``, and add them to ``plan``.
 
-    A conversion changes the scale or the width of a tensor's numbers. The tensor is multiplied by
-    an identity matrix, and the sums are requantized to the new scale and width.
-
-    ``op`` is the conversion as a linear layer (see
-    :func:`celosia.generators.lower.plan.identity_of`). The tensor's columns are cut into parts, and
-    each part is multiplied by an identity matrix of its size. All layers share these matrices in
-    the scratchpad.
+    A product with identity matrices copies numbers to accumulators, from which they are
+    requantized. :func:`celosia.generators.lower.plan.identity_of` makes ``op``. All layers share
+    the matrices.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

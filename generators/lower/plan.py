@@ -47,11 +47,10 @@ class Table:
     """Location of a table, from which a run reads one row for each of its tokens.
 
     A table has a row for each word of the vocabulary (its embedding), or a row for each position.
-    If the table stays on the chip, ``place`` is the scratchpad address of its first row. Otherwise
-    the rows that a run needs are loaded from external memory to ``place``.
     """
 
     place: Ref
+    """Scratchpad address of the first row, or of the rows that a run has loaded."""
     stride: int
     """Bytes from row to row."""
     rows: int
@@ -98,12 +97,8 @@ class Plan:
     def paired(self, kept: Kept) -> bool:
         """Return whether a byte of a weight slot contains two elements of attention values (V).
 
-        A weight slot is storage in the array for one weight tile. ``kept`` is the location of an
-        attention's keys and values. The result is True if these two conditions are true:
-
-        - The KV cache has fewer than 8 bits for each element.
-        - ``kept`` does not belong to the source text of an encoder-decoder. The values of a source
-          text have 8 bits.
+        The result is True if the KV cache has fewer than 8 bits for each element. However, the
+        values of an encoder-decoder's source text always have 8 bits.
         """
         return kept.grows and self.decoder.kv_bits < NARROW_BITS
 
@@ -121,16 +116,11 @@ class Plan:
 
     @property
     def head_parts(self) -> list[tuple[int, int]]:
-        """List of the parts (first, count) into which a program divides the output head's columns.
+        """Ranges (first, count) of the output head's tile columns, computed one after another.
 
-        The output head is the linear layer that computes the scores of the vocabulary. The numbers
-        are in tile columns: ranges of columns as wide as the array. The program computes one part
-        after another.
-
-        The list is for programs that load requantization parameters from external memory for each
-        run. There are :data:`STAGES` scratchpad buffers for loaded weights, which successive parts
-        use in turn. So an iteration of the program's loop computes :data:`STAGES` parts of equal
-        size. The last parts follow the loop, and may have another size.
+        A tile column is as wide as the array. The list is for programs that load requantization
+        parameters in each run. A loop has :data:`STAGES` equal ranges in an iteration, and the last
+        ranges follow.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)
@@ -145,17 +135,12 @@ class Plan:
         return cut(total, [start * step for start in starts])
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, for_sums: bool = False) -> Words:
-        """Store requantization parameters as words, and return the location of the words.
+        """Store requantization parameters as words, and return their location.
 
-        A word has the parameters of several columns. Usually the words are in the parameter memory.
-        If each run loads parameters, the words are in external memory.
+        Each of ``rescales`` begins a new word.
 
-        - ``rescales`` are the parameters of several ranges of columns. Each range begins a new
-          word.
-        - ``by_tile`` must be true for parameters of DRAIN. Then each tile column (columns as wide
-          as the array) begins a new word.
-        - ``for_sums`` must be true if SOFTMAX or NORM requantizes sums with these parameters. The
-          machine may reserve the first words of the parameter memory for them.
+        - ``by_tile``: true for DRAIN. Each tile column (as wide as the array) then begins one too.
+        - ``for_sums``: true if SOFTMAX or NORM requantizes sums, which may have reserved words.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.data_placement.passing:
@@ -208,18 +193,11 @@ class Plan:
 
     @functools.cached_property
     def turning(self) -> list[tuple[int, bool, int]]:
-        """Ranges of successive layers that all rotate queries and keys, or that all do not.
+        """Ranges of successive layers that all have a rotary embedding, or that all have none.
 
-        An element is (first layer, True if the layers rotate, number of layers). For example,
-        layers 0 and 1 rotate and layer 2 does not: ``[(0, True, 2), (2, False, 1)]``. A layer
-        rotates if it has a rotary embedding. If all layers rotate, or if the model has no rotary
-        embedding, the list is empty.
-
-        If the list is not empty, each layer reads its own table of cosines and sines in the
-        scratchpad. The program uses the list to fill these tables. The table of a layer that
-        rotates has the cosines and sines of the tokens' positions. The table of any other layer has
-        those of position 0, which rotate by an angle of 0. So all layers can have the same
-        instructions, as iterations of a loop.
+        An element is (first layer, True with rotary embedding, count), as in ``[(0, True, 2), (2,
+        False, 1)]``. If all layers have rotary embeddings, or if the model has none, the list is
+        empty.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]
@@ -242,22 +220,9 @@ class Plan:
     def recomputed_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Return the ranges of columns in which each run computes the keys or values of all tokens.
 
-        The method is for a KV cache that stores the inputs of attention instead of keys and values.
-        ``op`` is the linear layer that computes the keys or the values. Each run computes one range
-        of columns after another, because the accumulators may be too small for all columns.
-
-        A range (first, end) has the tile columns ``first`` to ``end - 1``. A tile column is a range
-        of columns as wide as the array. There are as few ranges as possible, with these rules:
-
-        - The sums of a range need at most half of the available accumulator rows. Then the sums of
-          one range can be requantized while the next range is multiplied.
-        - If a rotary embedding rotates the keys, each range of key columns begins with a new head.
-        - If even the smallest range needs more than half of these rows, all ranges have the
-          smallest size: one tile column, or the fewest tile columns with whole heads.
-
-        For example, the accumulators have 1024 rows, and the cache stores 128 tokens. Each tile
-        column then needs 128 accumulator rows, so a range has at most 4 tile columns. A layer with
-        10 tile columns is divided into ``[(0, 3), (3, 6), (6, 10)]``.
+        ``op`` computes keys or values from cached inputs of attention. A range is (first, end) in
+        tile columns, as wide as the array. If possible, its sums need at most half of the available
+        accumulators. Ranges of rotated keys begin with a head.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -288,14 +253,8 @@ def layer_of(tensor: Tensor) -> int:
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
     """Return the conversion ``op`` as a linear layer whose weights are an identity matrix.
 
-    A conversion changes the scale or the width of numbers. The product with the identity matrix
-    copies the numbers to the accumulators. The requantization of the layer then changes their scale
-    or width.
-
-    The matrix is square. Its size is ``head_dim``, rounded up to a multiple of the array's width,
-    but at most the number of the result's columns. If the result is wider than the matrix, the
-    caller must divide the columns into ranges as wide as the matrix, and multiply each range by the
-    matrix.
+    The matrix has ``head_dim`` columns, rounded up to a multiple of the array's width, but at most
+    the result's number. The caller divides a wider result into ranges, with a product for each.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)
@@ -321,13 +280,10 @@ def part(rescale: Rescale, first: int, count: int) -> Rescale:
 
 
 def runs(rescale: Rescale, total: int) -> list[tuple[int, int]]:
-    """Divide columns into ranges of adjacent columns with equal requantization parameters.
+    """Divide ``total`` columns into ranges with equal requantization parameters.
 
-    - ``rescale``: the parameters of each column (bias, multiplier and shift).
-    - ``total``: the number of columns.
-
-    The result is a list of ranges (first, count). Each range is as long as possible. For example,
-    four columns have the parameters a, a, b, a. The result is ``[(0, 2), (2, 1), (3, 1)]``.
+    The ranges (first, count) are as long as possible. For example, four columns with parameters a,
+    a, b, a give ``[(0, 2), (2, 1), (3, 1)]``.
     """
     if rescale.per_tensor:
         return [(0, total)]

@@ -55,13 +55,11 @@ def plan(
     sparse: bool,
     texts: int = 1,
 ) -> Plan:
-    """Return the memory addresses of a decoder's data, and the instructions that load kept data.
+    """Return the addresses of a decoder's data, and the instructions that load kept data.
 
-    - ``placement`` selects the data that stay on the chip between runs: embeddings, requantization
-      parameters, keys and values.
-    - ``memory_bytes`` limits the size (bytes) of one load of weights or embeddings.
-    - If ``sparse`` is true, weights that each run loads may be stored as sparse matrices. A matrix
-      is sparse only if its product is then faster.
+    - ``placement``: data that stay on the chip between runs.
+    - ``memory_bytes``: most bytes of one load.
+    - ``sparse``: true to allow sparse weight matrices.
 
     Raises :class:`InputError` if a memory is too small.
     """

@@ -78,45 +78,33 @@ class Instructions(Rules):
     def apart(self) -> list[Part]:
         """Groups of activation rows (first, count) that a linear layer processes one after another.
 
-        A run has one row of activations for each token. Usually all rows are one group. If a run
-        processes one token of each of several texts, each row may be a group (:attr:`Cuts.apart`).
-        Then one text's sums are requantized while the next text's row is multiplied.
+        Usually all rows are one group. If a run processes one token of each of several texts, each
+        row may be a group.
         """
         separate = self.texts > 1 and self.plan.cuts.apart
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first accumulator row that is reserved for the sums named ``name``.
+        """Return the first of ``rows`` accumulator rows that are reserved for sums named ``name``.
 
-        The first call with a name reserves ``rows`` rows. Later calls with this name return the
-        same first row.
-
-        There are two kinds of sums: those of the MLP and the output head, and all other sums. The
-        program requantizes all sums of one kind before it computes sums of the other kind. So sums
-        of different kinds may use the same accumulator rows. Sums of one kind have separate rows.
-
-        Raises :class:`FitError` if there are too few accumulator rows.
+        A later call with this name returns the same row. Sums of the MLP and of the output head may
+        share rows with other sums. Raises :class:`FitError` if there are too few rows.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
     def stride(self, op: Linear) -> int:
         """Return the distance (accumulator rows) between the sums of successive tile columns.
 
-        A tile column is a range of output columns of the layer ``op``, as wide as the array. The
-        result is:
+        A tile column is as wide as the array.
 
-        - If ``op`` is the output head: 2. The output head always processes one row.
-        - If a run may have several rows, for all other layers: :attr:`rows`, the largest number of
-          rows.
-        - If each run has one row, for attention's output projection: 1.
-        - If each run has one row, for all other layers: 2.
-
-        With the result 2, all sums of the layer are in one of the two accumulator banks (even rows,
-        odd rows). They can be requantized while another product writes the other bank.
+        - Output head: 2.
+        - Other layers, if a run may have several rows: :attr:`rows`.
+        - Other layers, if each run has one row: 1 for attention's output projection, otherwise 2.
         """
         if self.rows > 1 and op is not self.plan.head:
             return self.rows
-        # Beside attention's output projection, contexts are requantized from both banks.
+        # Distance 2 leaves one bank to another product. Beside attention's output projection,
+        # contexts are requantized from both banks.
         return 1 if op.source.name in self.plan.contexts else BANKS
 
     def sums(self, op: Linear, tile: int = 0) -> int:
@@ -158,29 +146,14 @@ class Instructions(Rules):
         tiles: tuple[int, int] | None = None,
         split: int | None = None,
     ) -> None:
-        """Append instructions that multiply activations by a linear layer's weights [k, n].
+        """Append instructions that multiply activations by a linear layer's weights.
 
-        - ``source`` is the view (address and stride) of the activations. The default is the layer's
-          input.
-        - ``rows`` (first, count) is a range of activation rows. The default is all rows.
-        - ``tiles`` (first, count) is a range of tile columns of the weights. The default is all
-          tile columns. A tile column is as wide as the array.
-        - ``split`` is the index of a range of weight rows. The k weight rows may be divided into
-          ranges, whose products are added to the same sums. By default, the method multiplies by
-          all ranges.
-        - ``acc`` is the accumulator row for activation row 0 and the first selected tile column.
-          The default is the row that is reserved for the layer.
+        - ``source``: the activations, by default the layer's input.
+        - ``rows``, ``tiles``: activation rows and tile columns (first, count), by default all.
+        - ``split``: index of a range of weight rows, by default all ranges.
+        - ``acc``: accumulator row of row 0 and the first selected tile column.
 
-        A layer may have a low-rank correction: the product of two thin matrices is added to the
-        weights. A call that includes the last range of weight rows also appends instructions of the
-        correction:
-
-        - If ``tiles`` begins at tile column 0: the product of the activations with the first thin
-          matrix, and its requantization.
-        - Always: the product of this requantized result with the second thin matrix, for the tile
-          columns of the call.
-
-        So the call for tile column 0 must precede the calls for other tile columns.
+        For a layer with a low-rank correction, the call with tile column 0 must be first.
         """
         matrix, low, rows = self.plan.matrices[op.target.name], op.low_rank, rows or self.whole
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -206,28 +179,14 @@ class Instructions(Rules):
         factor: int = 0,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Append the instruction that requantizes a layer's sums and writes the result (DRAIN).
+        """Append the DRAIN instructions that requantize and write a layer's result.
 
-        - ``op``: the layer.
-        - ``target``: the address and row stride to which the first selected row and column is
-          written. The default is the place of this row and column in the result's buffer.
-        - ``flags``: names of further instruction flags.
-        - ``rows``: selected rows of the sums, as (first, count). The default is all rows.
-        - ``tiles``: selected tile columns, as (first, count). The default is all tile columns. A
-          tile column is a range of columns as wide as the array.
-        - ``acc``: the accumulator row for row 0 in the first selected tile column. The default is
-          the accumulator row that is reserved for the layer. From each tile column to the next are
-          :meth:`stride` accumulator rows.
-        - ``table``: only for the flag ``argmax``. It is the index of the first selected column in
-          the layer's result.
-        - ``factor``: only for the output head. The output head processes one row, which belongs to
-          text number ``factor`` of the run.
-        - ``behind``: the operations after the layer. If the first is a rotary embedding or a gate
-          (elementwise product), the DRAIN also computes it.
-
-        A deferred norm stores a scale factor for each row. If the input of the layer is the result
-        of a deferred norm, the DRAIN also multiplies row i by the stored factor number i. For the
-        output head, the DRAIN multiplies the row by the stored factor number ``factor``.
+        - ``target``: place of the result, by default its buffer.
+        - ``rows``, ``tiles``: rows and tile columns to drain, by default all.
+        - ``acc``: accumulator row of row 0 and the first tile column.
+        - ``table``: first column for ``argmax``.
+        - ``factor``: text number for the output head.
+        - ``behind``: next operations. If the first is a rotation or gate, DRAIN includes it.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -265,18 +224,9 @@ class Instructions(Rules):
     def row_operand(self, first: int, count: int, total: int) -> Count:
         """Return the operand for the number of activation rows that an instruction processes.
 
-        A run of the program has one activation row for each token. For example, the program
-        processes chunks of a prompt, of 1 to 16 tokens. Then :attr:`rows` is 16, and the operand
-        is:
-
-        - If ``count`` is 16, the instruction processes all rows of the run. The operand is a
-          :class:`Given`, which reads the number of rows from a register. The host writes the
-          register before each run.
-        - If ``count`` is less than 16, the instruction always processes ``count`` rows. The operand
-          is the constant ``count``. For example, the output head processes one row in every run.
-
-        If all runs have the same number of rows, the operand is always the constant ``count``. The
-        arguments ``first`` and ``total`` have no effect.
+        If runs have different numbers of rows, and ``count`` is the largest, the operand reads the
+        number from a register (:class:`Given`). Otherwise it is ``count``. ``first`` and ``total``
+        have no effect.
         """
         return count if count < self.rows else self.m
 
@@ -305,18 +255,8 @@ class Instructions(Rules):
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
         """Return the number of parameter words that several operations need at the same time.
 
-        The caller compares the result with the size of the parameter memory. If the words have
-        room, the program can compute the operations alternately: one range of rows by all
-        operations, then the next range. ``ops`` are successive operations, for example a linear
-        layer and the norm after it. A word has the requantization parameters of several columns.
-        The result is:
-
-        - If the parameters of the whole model stay in the parameter memory: 0, because no room is
-          needed.
-        - If the first operation is a linear layer whose result is not added to the residual stream:
-          0. Such operations do not alternate, so the words of each operation may replace those of
-          the previous one.
-        - In all other cases: the number of words of all operations.
+        If all parameters stay on the chip, the result is 0. It is also 0 if the first operation is
+        a linear layer whose result is not added to the residual stream.
         """
         passing = self.plan.data_placement.passing
         if not passing or (isinstance(ops[0], Linear) and not ops[0].residual):
@@ -326,13 +266,8 @@ class Instructions(Rules):
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
         """Return the instructions of successive norms and conversions, for all rows of a tensor.
 
-        ``ops`` are the norms and conversions, in order. The first of them reads the residual
-        stream. A conversion changes the scale or the width of numbers. If a run processes the rows
-        in several groups (:attr:`apart`), all operations process one group before the next group
-        begins.
-
-        If requantization parameters are in external memory, the method also appends their loads to
-        the program. The argument ``label`` has no effect.
+        All operations process one group of rows (:attr:`apart`) before the next. The method also
+        appends loads of their requantization parameters. ``label`` has no effect.
         """
         words = self.params(*((self._words_of(op), 0, 0) for op in ops))
         return Rows(chunks=self.chunks(ops, words, self.apart))
@@ -340,16 +275,9 @@ class Instructions(Rules):
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Append instructions that compute queries or keys, and normalize the columns of each head.
 
-        - ``op``: the linear layer that computes the queries or keys.
-        - ``behind``: the operations after the layer. They are the norm, a conversion to another
-          scale or width, and possibly rotations (rotary embeddings).
-
-        The method appends the instructions of the layer and of the norm. It returns (conversion,
-        rotations). The caller must append the instructions of these operations.
-
-        The conversion is returned as a linear layer whose weights are an identity matrix. The
-        product with this matrix copies the normalized heads to the accumulators. One DRAIN
-        instruction can then convert and rotate them.
+        ``behind`` has the norm, a conversion and possibly rotations. The method returns
+        (conversion, rotations), whose instructions the caller must append. The conversion is a
+        linear layer with an identity matrix.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"
@@ -367,20 +295,13 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
-        """Append a linear layer's products with those input columns that are already computed.
+        """Append a linear layer's products with input columns that are already computed.
 
-        ``tensor`` is the input of the layer. The layer must be one whose result the model adds to
-        the residual stream. The layer's weight rows may be divided into ranges, with a separate
-        product for each range. A product with weight rows 64 to 127 reads input columns 64 to 127.
-        The products of all ranges add to the same sums.
+        - ``tensor``: the layer's input. The result is added to the residual stream.
+        - ``columns``: number of computed columns.
+        - ``rows``: range (first, count), by default all rows.
 
-        - ``columns`` is the number of input columns that are already computed, from column 0 on.
-          The method appends all products that read only these columns. It omits products that an
-          earlier call has appended.
-        - ``rows`` (first, count) selects rows of the input. The default is all rows.
-
-        For example, the ranges are weight rows 0 to 63 and 64 to 127. A call with 64 columns
-        appends the first product, and a later call with 128 columns appends the second product.
+        Products of earlier calls are omitted.
         """
         rows = rows or self.whole
         op = self._takers[tensor.name]
@@ -394,14 +315,9 @@ class Instructions(Rules):
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Append the instructions of a linear layer whose result is added to the residual stream.
 
-        ``behind`` are the norms and conversions (to another scale or width) that directly follow
-        the layer. The activation rows are divided into groups (:attr:`apart`). The method appends
-        in this order:
-
-        - for each group of rows: the products with the layer's weights, except those that
-          :meth:`multiply_ready` has already appended;
-        - for each group of rows: the DRAIN instruction, which requantizes the sums and adds them to
-          the residual stream, and then the instructions of ``behind``.
+        ``behind`` are the norms and conversions after the layer. Products come first, without those
+        of :meth:`multiply_ready`. The other instructions follow for one group of rows
+        (:attr:`apart`) after another.
         """
         for rows in self.apart:
             self.multiply_ready(op.source, op.source.columns, rows)

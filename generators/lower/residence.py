@@ -55,11 +55,9 @@ MOST_TEXTS = (REGISTERS - 1) // TEXT_REGISTERS
 
 
 def of_text(register: int, text: int) -> int:
-    """Return the number of the register that corresponds to ``register`` for another text.
+    """Return the register of text number ``text`` that corresponds to text 0's ``register``.
 
-    A run may process several texts. The host writes the same kinds of numbers for each text, such
-    as the number of cached tokens, to separate registers. ``register`` is a register of text 0. The
-    result is the register for text number ``text``.
+    If a run processes several texts, the host writes separate registers for each text.
     """
     return register + TEXT_REGISTERS * text
 
@@ -77,11 +75,8 @@ class WeightHome(enum.StrEnum):
 def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
     """Return the memories that have room for all weights of a model, the fastest one first.
 
-    - Weight slots (array storage for one weight tile each). Products read weights in slots
-      directly.
-    - The scratchpad. Each product must first copy its weights from the scratchpad to the array.
-    - External memory. Each run must first load the weights from external memory to the scratchpad.
-      This memory is always the last one in the list.
+    The order is: weight slots (storage in the array), scratchpad, external memory. The last one is
+    always in the list.
     """
     size = slots = 0
     for op in (part for linear in linears for part in linear.parts):
@@ -99,9 +94,9 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
 class Cache:
     """Assignment of a text's tokens to the slots of the KV cache.
 
-    A cache slot stores one token's keys and values. The first ``capacity`` tokens use the slots in
-    order. The first ``sinks`` tokens then stay, and each further token replaces the oldest of the
-    others (Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks").
+    After the first ``capacity`` tokens, the first ``sinks`` tokens stay. Each further token
+    replaces the oldest of the others (Xiao et al. 2024, "Efficient Streaming Language Models with
+    Attention Sinks").
     """
 
     capacity: int
@@ -192,24 +187,11 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def preload_operand(self, register: Register, first: int = 0) -> int | Given:
-        """Return an operand of PRELOAD, the instruction that copies keys or values to weight slots.
+        """Return an operand of PRELOAD, which copies keys or values to weight slots.
 
-        A weight slot is storage in the array for one weight tile. In a slot, the key of a token is
-        a column, and the value of a token is a row. ``register`` selects one of four operands:
-
-        - ``Register.KEY``: the number of the weight slot for the first copied key.
-        - ``Register.KEY_LINE``: the column of this key in the slot.
-        - ``Register.VALUE``: the number of the weight slot for the first copied value.
-        - ``Register.VALUE_LINE``: the row of this value in the slot.
-
-        ``first`` is the operand for token 0. For KEY and VALUE, it is the first slot that is
-        allocated for the keys or values. For KEY_LINE and VALUE_LINE, it is 0. The result is:
-
-        - If each run copies the keys or values of new tokens: ``first`` plus the content of a
-          register (:class:`Given`). The host writes the register before each run. Each text in a
-          run has separate registers, and the operand reads that of text :attr:`text`.
-        - If the keys or values of all tokens are copied together: the constant ``first``. An
-          example is the source text of an encoder-decoder.
+        ``register`` selects the slot (KEY, VALUE), or the column or row in it (KEY_LINE,
+        VALUE_LINE). ``first`` is the operand for token 0. If each run copies only new tokens, a
+        register's content is added (:class:`Given`).
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first
@@ -219,12 +201,8 @@ class Kept:
 class Words:
     """Location of an operation's requantization parameters, in one of two memories.
 
-    The parameters are stored as words. A word has the parameters of several columns, one for each
-    lane of the vector engine.
-
-    - If :attr:`stride` is 0, the words are in the parameter memory.
-    - Otherwise the words are in external memory, and each run loads them. Then :attr:`stride` is
-      the distance (bytes) from the start of a word to the start of the next word.
+    A word has the parameters of one column for each lane of the vector engine. Words are in the
+    parameter memory, or in external memory if each run loads them.
     """
 
     first: int
@@ -237,12 +215,10 @@ class Words:
 
 @dataclass
 class Memory:
-    """Assigns space in the machine's memories to the data of one model.
+    """Allocates scratchpad, weight slots, parameter words and activation tables for one model.
 
-    The memories are the scratchpad, weight slots, the parameter memory and table slots. A weight
-    slot is storage in the array for one weight tile. A table slot has the table of one activation
-    function. If the data do not fit, :class:`FitError` is raised by :meth:`take_tables` or by the
-    methods ``check_...``.
+    If the data do not fit, :class:`FitError` is raised by :meth:`take_tables` or by the methods
+    ``check_...``.
     """
 
     name: str
@@ -315,15 +291,13 @@ class Memory:
             )
 
     def take_words(self, words: Bytes, *, for_sums: bool = False) -> Words:
-        """Allocate words of the parameter memory for requantization parameters.
+        """Allocate words of the parameter memory, and return their location.
 
-        - ``words`` are the parameters, [number of words, bytes of a word].
-        - ``for_sums`` must be true if SOFTMAX or NORM requantizes accumulator rows with these
-          parameters. A machine may reserve the first ``pre_depth`` words of the memory for the
-          parameters of these two instructions.
+        - ``words``: requantization parameters, [words, bytes].
+        - ``for_sums``: true if SOFTMAX or NORM requantizes sums with these parameters, which may
+          have reserved words.
 
-        The result has the index of the first allocated word. The method does not check that the
-        memory has enough words; :meth:`check_words` does.
+        :meth:`check_words` checks the number of words.
         """
         for_sums &= self.config.pre_depth > 0
         others = self.pre_words if for_sums else self.words
@@ -332,20 +306,10 @@ class Memory:
         return Words(first, len(words))
 
     def check_words(self) -> None:
-        """Raise :class:`FitError` if the parameter memory is too small for the model.
+        """Raise :class:`FitError` if the parameter memory is too small for all allocated words.
 
-        The memory must have room for all words that :meth:`take_words` has allocated. A word has
-        requantization parameters. The configuration has ``param_depth`` words, and may reserve the
-        first ``pre_depth`` of them for the instructions SOFTMAX and NORM.
-
-        For example, ``param_depth`` is 64 and ``pre_depth`` is 8. The error is raised in these
-        cases:
-
-        - More than 8 words are allocated for requantizing sums by SOFTMAX and NORM.
-        - More than 56 words are allocated for all other parameters.
-
-        If ``pre_depth`` is 0, no words are reserved, and all words together are compared with
-        ``param_depth``.
+        The memory has ``param_depth`` words. If ``pre_depth`` is above 0, the first ``pre_depth``
+        words are reserved for SOFTMAX and NORM that requantize sums.
         """
         pre_words = sum(map(len, self.pre_words))
         if pre_words > self.config.pre_depth:
@@ -370,12 +334,10 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Allocate slots for activation tables, and return the slot number of each table.
+        """Allocate table slots of the vector engine, and return the slot number of each table.
 
-        A table slot is storage in the vector engine for the table of one activation function.
-        Usually each table gets a new slot, and the slots are consecutive. If all tables are equal,
-        they have the same slot. If there are too few slots for all tables, equal tables have the
-        same slot.
+        Equal tables share a slot if all tables are equal, or if there are too few slots. Raises
+        :class:`FitError` if the slots are still too few.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         shared = alike or len(self.tables) + len(tables) > self.config.table_slots

@@ -65,43 +65,14 @@ def compile_text(
     texts: int = 1,
     search: bool = True,
 ) -> Artefact:
-    """Return a compiled decoder: setup programs, and programs that process tokens.
+    """Return a decoder's programs: for setup, and to process tokens.
 
-    - ``context``: the most tokens in the KV cache. If the cache is full, the first ``sinks`` tokens
-      and the most recent tokens stay in it.
-    - ``rows``: the most prompt tokens in one run. The compiler uses a smaller number if the sums
-      exceed the accumulators, or if the program exceeds the program memory. For some models and
-      machines, it is always 1 (:func:`data_placements`).
-    - ``memory_bytes``: the size of external memory, by default all that the configuration can
-      address.
-    - ``texts``: 1 or 2. With 2, a run processes one token of each of two texts with separate
-      caches. Requantization parameters, keys and values must then fit the chip.
-    - ``recompute``: if true, the cache stores the inputs of attention instead of keys and values.
-      Each run computes all keys and values from these inputs, with identical results.
-    - ``sparse``: if true, weights that each run loads may be stored as sparse matrices. The
-      compiler does this if it makes the products of one token faster.
-    - ``search``: if true, the result is the fastest program of a search. Otherwise it is the first
-      program that fits.
+    - ``context``: most tokens in the KV cache. The first ``sinks`` always stay.
+    - ``rows``, ``texts``: most prompt tokens, and texts (1 or 2), in a run.
+    - ``memory_bytes``: external memory.
+    - ``sparse``, ``recompute``, ``search``: see :class:`celosia.generators.lower.options.Options`.
 
-    The number of weight slots decides where the weights are during a run. A weight slot is storage
-    in the array for one weight tile.
-
-    - More than two slots: all weights stay in the slots. Setup programs load them once. The
-      embeddings of vocabulary and positions stay in the scratchpad if it has room. Otherwise each
-      run loads the embeddings of its tokens.
-    - Two slots: each run loads all weights from external memory. Keys, values and requantization
-      parameters stay on the chip if it has room. Otherwise each run loads them too, in a loop over
-      the layers. If external memory is too small for all data, setup programs copy the embeddings
-      to the scratchpad.
-
-    A decoder with deferred norms needs more than two slots, and each run then processes one token
-    of a text. A deferred norm stores a factor for each row, and the result of the next product is
-    multiplied by this factor.
-
-    Errors:
-
-    - :class:`FitError`: a memory of the chip is too small, or a unit does not support the model.
-    - :class:`InputError`: an argument is out of range, or external memory is too small.
+    Raises :class:`FitError` if the model does not fit, :class:`InputError` for wrong arguments.
     """
     cache = Cache(context, sinks, recompute)
 
@@ -176,20 +147,9 @@ def data_placements(
 ) -> list[DataPlacement]:
     """Return the possible placements of a decoder's data in memories, the preferred one first.
 
-    A placement (:class:`DataPlacement`) selects the memories for embeddings, requantization
-    parameters, keys and values. It also has the largest number of prompt tokens in a run. This
-    number is 1 in each of these cases:
-
-    - A run processes several texts (``texts`` > 1).
-    - The model normalizes the queries and keys of each head.
-    - The model is an encoder-decoder.
-    - The machine can store factors of deferred norms (``config.row_factors`` > 0).
-
-    In all other cases, it is the smallest of these numbers:
-
-    - ``rows``, the limit from the caller;
-    - the number of tokens for which the KV cache has room;
-    - the number of tokens whose sums fit the accumulators, at least 1.
+    A run has at most ``rows`` prompt tokens, and fewer if the KV cache or the accumulators are too
+    small. It has one for several texts, normalized heads, encoder-decoders, or a machine with
+    ``row_factors``.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

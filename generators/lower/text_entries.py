@@ -1,8 +1,7 @@
 """Programs of a decoder, for example for one token or for a chunk of a prompt.
 
-Before each run, the host writes the registers that the program reads. A register contains, for
-example, the token's slot in the KV cache. Each program has a formula
-(:class:`celosia.generators.program.calls.RegisterFormula`) for each of its registers.
+Each program has a formula for each register that the host writes before a run
+(:class:`celosia.generators.program.calls.RegisterFormula`).
 """
 
 from functools import partial

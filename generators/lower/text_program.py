@@ -1,8 +1,7 @@
-"""Compilation of a decoder's plan to programs with addresses and predicted cycles.
+"""Addresses and predicted cycles of a decoder's programs.
 
-A decoder has two kinds of programs. Setup programs run once, and load data that stay on the chip,
-such as weights. The other programs process tokens. Before each run, the host writes the registers
-that :class:`celosia.generators.runtime.host.Host` computes.
+Setup programs run once, and load data that stay on the chip, such as weights. The other programs
+process tokens.
 """
 
 from collections.abc import Mapping
@@ -65,10 +64,8 @@ def text_trial(plan: Plan) -> Trial[Plan]:
 def text_program(trial: Trial[Plan], limit: int) -> Artefact:
     """Return a decoder's :class:`Artefact`, including the programs that set up the chip.
 
-    ``trial`` has the programs that process tokens. Setup programs load the data that stay on the
-    chip, such as weights. If these data exceed ``limit`` (the bytes of external memory), several
-    setup programs load them part by part. Raises :class:`FitError` if a setup program exceeds the
-    program memory.
+    Setup programs load the data that stay on the chip, part by part if they exceed ``limit`` bytes
+    of external memory. Raises :class:`FitError` if a setup program exceeds the program memory.
     """
     plan, program, scores = trial.source, trial.program, trial.source.scores
     image = plan.image.finish(plan.memory.name).tobytes()

@@ -1,8 +1,7 @@
 """Attention instructions of a decoder, for one text in a run.
 
-If the run processes one token, query heads that share keys are usually rows of one product. The
-scores of all heads are adjacent rows, so that one softmax can process many heads. If the run
-processes a chunk (several tokens of a prompt), each head has separate products.
+For one token, query heads that share keys are usually rows of one product. For several tokens of a
+prompt, each head has separate products.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -120,12 +119,9 @@ class TokenAttention(Heads):
     def make_all(self, name: str, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Append instructions that compute the keys, or the values, of all tokens in the cache.
 
-        The cache stores the attention's input rows instead of keys and values. The columns of the
-        result are computed in parts, because the accumulators may be too small for all sums.
-
         - ``name``: ``keys`` or ``values``.
-        - ``op``: the linear layer that computes them from the input rows.
-        - ``behind``: the operations after this layer, such as a rotation (rotary embedding).
+        - ``op``: the linear layer that computes them from cached inputs of attention.
+        - ``behind``: the operations after this layer, such as a rotary embedding.
         """
         parts, target = self.plan.recomputed_parts(op), self.cached.target(name)
         rows = self.kept.capacity * max(end - first for first, end in parts)
@@ -136,24 +132,14 @@ class TokenAttention(Heads):
             self.all.drain(op, part, acc=acc, tiles=tiles, behind=behind)
 
     def token_steps(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
-        """Return functions that yield the instructions of an attention for one token of this text.
+        """Return three lists of functions that yield an attention's instructions for one token.
 
-        The result has three lists of functions. Each function yields instructions, and the caller
-        appends them to the program. List 1 uses results of list 0, and list 2 uses results of list
-        1. Between the functions of one text, the caller may insert functions of another text. Then
-        products of one text run during a softmax of the other text.
+        - List 0: scores and probabilities, in one function.
+        - List 1: products of probabilities and values, for each range of key heads (:attr:`parts`).
+        - List 2: requantization of list 1's results, for each range.
 
-        - List 0 has one function. Its instructions compute the token's scores and probabilities.
-        - List 1 has one function for each range of key heads in :attr:`parts`. Its instructions
-          multiply probabilities by values.
-        - List 2 has one function for each range of key heads in :attr:`parts`. Its instructions
-          requantize the results of list 1. The function also appends products of the output
-          projection directly to the program: those with columns that are now complete.
-
-        ``drain`` is a function without arguments or result. It must append the instructions that
-        requantize the token's values (V) to the program. The function in list 0 calls ``drain``
-        after the first product of queries and keys. If ``drain`` is None, the caller must append
-        these instructions before. If :attr:`ahead` is false, ``drain`` must be None.
+        ``drain`` appends the requantization of the token's values, after the first product of list
+        0. It must be None if :attr:`ahead` is false.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []
@@ -249,14 +235,11 @@ class TokenAttention(Heads):
         return beside and whole and (alike or counts == {self.tiles * self.make.config.lane_groups})
 
     def chunk_steps(self) -> tuple[Steps, ...]:
-        """Return functions that make an attention's instructions for a chunk, in two lists.
+        """Return functions that yield an attention's instructions for several tokens, in two lists.
 
-        A chunk is several successive tokens of a text. Each list has one function for each head.
-        The functions of the first list compute probabilities. Those of the second list compute
-        contexts, the sums of values weighted by probabilities.
-
-        Values may be kept in weight slots (array storage for weight tiles). In this case the method
-        first appends instructions that write the chunk's values there.
+        Each list has a function for each head: for probabilities, and for their products with
+        values. The method also appends instructions that write the values to weight slots, if they
+        stay there.
         """
         self.cached.append_values()
         return self.steps(range(self.model.heads))
