@@ -35,23 +35,18 @@ class Heads:
     def stride(self, part: Part) -> int:
         """Return the row stride (bytes) of probabilities in the scratchpad.
 
-        ``part`` (first, count) is a range of query rows. Each query row has one row of
-        probabilities: a byte for each key to which the range attends. The size of a row is rounded
-        up to the scratchpad's alignment. Scores have two bytes for each key, so their row stride is
-        twice as large.
+        ``part`` (first, count) is a range of query rows. A row of probabilities has one byte for
+        each key of the range, rounded up to the scratchpad's alignment. Rows of scores have twice
+        this stride.
         """
         return aligned(self.layout.spans[part].columns, self.config)
 
     def steps(self, heads: Sequence[int]) -> tuple[Steps, Steps]:
-        """Return two lists of functions that make an attention's instructions, step by step.
+        """Return two lists of functions that yield the instructions of some attention heads.
 
-        A step processes query rows of one or more heads with one softmax. ``heads`` are the indices
-        of all heads to process. If a run has several sequences, the steps are in the order of
-        sequences.
-
-        - Function i of the first list makes step i's products of queries and keys, and the softmax
-          of these scores.
-        - Function i of the second list makes the products of step i's probabilities and values.
+        Function i of the first list yields the scores and probabilities of group i of query rows.
+        Function i of the second list yields their products with values. One softmax processes one
+        group.
         """
         m, size = self.layout.m, self.layout.together
         units = [(head, *part) for head in heads for part in self.layout.spans]
@@ -72,24 +67,12 @@ class Heads:
     def probabilities(
         self, step: Step, following: Sequence[Rows] = (), *, begins: bool = True
     ) -> Iterator[Draft]:
-        """Yield instructions that compute the scores and probabilities of one step of an attention.
+        """Yield instructions that compute scores and probabilities of a group of query rows.
 
-        A step is a set of queries from one or more heads. The instructions have this order:
-
-        - copies of the step's keys, only if ``begins`` is true;
-        - products of queries and keys, and softmaxes of these scores, in the order of
-          ``step.order``;
-        - directly before a softmax: copies of the step's values, and of the next step's keys.
-
-        Copies are made in the scratchpad, and only if the rows of keys or values that a product
-        reads are not adjacent. The copies of the next step's keys let the array begin the next
-        step's products during the softmax.
-
-        - ``step``: the queries of the step, and the order of products and softmaxes.
-        - ``following``: the queries of the next step. The sequence is empty if there is no next
-          step.
-        - ``begins``: true for the first step of the attention. For every other step, the previous
-          step has already copied the keys.
+        - ``step``: the group, and its order of products and softmaxes.
+        - ``following``: the next group, if there is one.
+        - ``begins``: true for an attention's first group, whose keys may need a copy
+          (:meth:`gathered`).
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)
@@ -111,6 +94,7 @@ class Heads:
                         if columns is not pieces[-1]:
                             continue
                         yield from self.gathered(self.layout.values, first)
+                        # So the array can begin the next products during the softmax.
                         for rows in following[:1]:
                             yield from self.gathered(self.layout.keys, rows)
                         yield self.softmax(each.rows, own if drains else None, *each.flags)
@@ -144,11 +128,9 @@ class Heads:
     def requantized(self, ranges: Sequence[Rows], sums: View, columns: Part) -> Draft:
         """Return the DRAIN instruction that requantizes scores and writes them to the scratchpad.
 
-        The instruction is needed if the softmax does not read the scores from the accumulators.
-
-        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
-        more heads. ``columns`` (first, count) is the range of the scores' columns, one for each
-        key. ``sums`` is the view (address and stride) of the scores in the accumulators.
+        - ``ranges``: query rows of one or more heads.
+        - ``sums``: address and stride of the scores in the accumulators.
+        - ``columns``: columns (first, count) of the scores, one for each key.
         """
         head = next(start for start, count in self.runs if ranges[0].head < start + count)
         work = self._work(
@@ -159,11 +141,9 @@ class Heads:
     def softmax(self, ranges: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        - ``ranges``: the queries, as a list of :class:`Rows`. Each :class:`Rows` has ``count``
-          queries in each of ``heads`` heads. Its scores have ``count * heads`` rows, with a column
-          for each key.
-        - ``sums``: the view (address and stride) of the scores in the accumulators. If it is None,
-          the instruction reads the scores from the scratchpad.
+        - ``ranges``: query rows of one or more heads.
+        - ``sums``: address and stride of the scores in the accumulators. If it is None, the scores
+          are in the scratchpad.
         - ``flags``: names of further instruction flags.
         """
         op, first, diagonal = self.op, ranges[0], self.op.heads[ranges[0].head].diagonal
@@ -187,9 +167,8 @@ class Heads:
     def contexts(self, ranges: Sequence[Rows]) -> Iterator[Draft]:
         """Yield instructions that multiply probabilities by values, and requantize the sums.
 
-        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
-        more heads. The contexts (sums of values weighted by probabilities) of successive heads are
-        computed together if the accumulators have room for the sums, and otherwise one by one.
+        ``ranges`` are query rows of one or more heads. If the accumulators have room, the sums of
+        several successive heads are computed together.
         """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
@@ -207,15 +186,11 @@ class Heads:
             ranges = ranges[len(own) :]
 
     def sums(self, ranges: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Allocate accumulator rows for the contexts of some query rows.
+        """Allocate accumulator rows for weighted sums of values, and yield their places.
 
-        A head's context is a sum of values weighted by probabilities, with ``head_dim`` columns.
-        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
-        more heads.
-
-        If the accumulators have no room for all ``head_dim`` columns of these query rows, the
-        columns are divided into ranges. The method yields a pair for each range: the first
-        accumulator row for the sums, and the columns (first, count).
+        ``ranges`` are query rows of one or more heads. The method yields (first accumulator row,
+        columns). If there are too few accumulator rows for all columns of a head, it yields several
+        ranges of columns (first, count).
         """
         total, first, cols = sum(rows.total for rows in ranges), ranges[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
@@ -226,34 +201,23 @@ class Heads:
     def mixes(self, ranges: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by values.
 
-        - ``ranges``: the queries, as a list of :class:`Rows`. Each :class:`Rows` has queries of one
-          or more heads.
+        - ``ranges``: query rows of one or more heads.
         - ``acc``: the first accumulator row for the sums.
         - ``columns``: range (first, count) of a head's value columns.
-
-        An accumulator row has the sums of one query in one head and one tile column. A tile column
-        is a range of columns as wide as the array. The order of accumulator rows suits the later
-        DRAIN instructions, which requantize the sums:
-
-        - If one DRAIN writes the results of several heads side by side (``self.layout.beside`` is
-          true): head 0 comes before head 1. In a head, tile column 0 comes before tile column 1. In
-          a tile column, the queries are in order.
-        - In all other cases: tile column 0 comes before tile column 1. In a tile column, head 0
-          comes before head 1. In a head, the queries are in order.
         """
         total, tiles = sum(rows.total for rows in ranges), -(-columns[1] // self.config.array.cols)
+        # Order of sums: head, tile column, query if beside; otherwise tile column, head, query.
         for rows in ranges:
             beside = View(acc + (rows.at - ranges[0].at) * tiles, rows.count)
             below = View(acc + rows.at - ranges[0].at, total)
             yield from self._mix(rows, beside if self.layout.beside else below, columns)
 
     def drains(self, ranges: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
-        """Yield the DRAIN instructions that requantize the contexts of some query rows.
+        """Yield the DRAIN instructions that requantize weighted sums of values.
 
-        Contexts are sums of values weighted by probabilities, from accumulator row ``acc`` on.
-        ``ranges`` is a list of :class:`Rows`. Each :class:`Rows` is a range of query rows of one or
-        more heads. ``columns`` (first, count) are the columns to requantize, the same for each
-        head.
+        - ``ranges``: query rows of one or more heads.
+        - ``acc``: the first accumulator row of the sums.
+        - ``columns``: range (first, count) of each head's columns.
         """
         total, first = sum(rows.total for rows in ranges), ranges[0]
         if self.layout.beside:
@@ -305,9 +269,9 @@ class Heads:
     def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
         """Yield instructions that copy separate ranges of keys or values to adjacent rows.
 
-        Query rows may attend to separate ranges of tokens, such as a window and some global tokens.
         The copies become one operand of a product. ``attended`` has the location of the keys or
-        values, and ``rows`` are the query rows. Ranges that are already adjacent are not copied.
+        values. ``rows`` are query rows that attend to separate ranges, such as a window and global
+        tokens.
         """
         tensor, width, place = attended.tensor, attended.width, 0
         buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element
@@ -417,8 +381,6 @@ class Heads:
 def with_one_softmax(rows: Sequence[Rows]) -> Step:
     """Return a :class:`Step`, in which one softmax processes the scores of all query rows ``rows``.
 
-    Each :class:`Rows` in ``rows`` is the range of query rows of one product: queries times keys,
-    which gives scores. In the step, these products come first, in the order of ``rows``. Then the
-    softmax computes probabilities from all scores.
+    The products that compute these scores come first, in the order of ``rows``.
     """
     return Step([*rows, Softmax(rows)], sum(each.total for each in rows))

@@ -1,10 +1,7 @@
 """Functions that return the instructions of an operation, for operands at given addresses.
 
-Activations are in the scratchpad, and sums are in the accumulators. Weights are in the scratchpad
-or in weight slots. A weight slot is storage in the array for one weight tile.
-
-If an instruction's number of rows varies from run to run, the instruction reads it from a register.
-The host writes the register before each run.
+Activations are in the scratchpad, sums in the accumulators, and weights in the scratchpad or in the
+array's weight slots.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,10 +29,7 @@ EPS_HIGH = 28
 class View:
     """Address and stride of an operand in the scratchpad or in the accumulators.
 
-    In the scratchpad, an operand is rows of a tensor, and the stride is in bytes. In the
-    accumulators, an operand is sums of a matrix product. The sums of each tile column (as many
-    columns as the array) are in successive accumulator rows. The stride is the number of rows from
-    one tile column to the next.
+    Sums of one tile column (as wide as the array) are in successive accumulator rows.
     """
 
     place: int | Ref | Given
@@ -64,14 +58,9 @@ class View:
 def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> Bytes:
     """Return requantization parameters as an array of parameter words, [words, bytes].
 
-    The vector engine requantizes one column in each lane. A parameter word has the bias, multiplier
-    and shift of each lane's column.
-
-    - ``rescales`` are the parameters of several ranges of columns. Each range begins a new word.
-    - ``by_tile`` is true for parameters of DRAIN, the instruction that requantizes accumulator
-      rows. Then each tile column (a range of columns as wide as the array) also begins a new word.
-
-    If all columns of a range have the same parameters, the range has one word, with equal lanes.
+    A word has the parameters of one column for each lane of the vector engine. Each of ``rescales``
+    begins a new word. If ``by_tile`` is true, as DRAIN needs, each tile column (as wide as the
+    array) also begins a word.
     """
     words = []
     for rescale in rescales:
@@ -103,14 +92,10 @@ def product(
 ) -> Draft:
     """Return the MATMUL instruction that adds the product of two matrices to accumulators.
 
-    - ``source`` is the view (address and row stride) of the first matrix, [m, k].
-    - ``other`` is the second matrix, [k, n]. If it is in the scratchpad, ``other`` is its view. If
-      it is in weight slots (array storage for one weight tile each), ``other`` is the first slot's
-      number.
-    - ``sums`` is the view of the accumulator rows.
-    - ``flags`` are names of further instruction flags.
-    - ``a_zero`` is the zero point of the first matrix.
-    - ``b_zero`` is the zero point of the second matrix. It has no effect for weight slots.
+    - ``source``: the first matrix, [m, k].
+    - ``other``: the second matrix, [k, n], or the number of its first weight slot.
+    - ``sums``: the accumulators.
+    - ``a_zero``, ``b_zero``: zero points of the two matrices.
     """
     operands = source.operands("a") | sums.operands("acc")
     operands |= {"m": m, "k": k, "n": n, "a_zero": a_zero}
@@ -125,14 +110,12 @@ class Work:
     """Addresses and sizes for an instruction of the vector engine.
 
     Each method returns an instruction that processes ``m`` rows of ``n`` columns.
-
-    - ``source`` is the address and stride of the input: accumulator rows if the input is sums of
-      products, otherwise scratchpad rows.
-    - ``target`` is the address and stride of the result in the scratchpad.
     """
 
     source: View
+    """Input: accumulator rows for sums of products, otherwise scratchpad rows."""
     target: View
+    """Result in the scratchpad."""
     m: Count
     n: Count
     params: int
@@ -159,33 +142,17 @@ class Work:
     ) -> Draft:
         """Return the instruction that requantizes the numbers at :attr:`source`.
 
-        - ``opcode``: DRAIN for sums in the accumulators, MAP for rows in the scratchpad.
-        - ``flags``: names of instruction flags.
-        - ``tensor``: the tensor to which the result is written. It determines the result's data
-          type and zero point. If it is None, the zero point is 0, and the result is INT16 if
-          ``flags`` contains ``wide_out``, otherwise INT8.
-        - ``residual``: if true, the instruction also adds the old content of the rows at
-          :attr:`target`. It then has the flag ``add``, and the argument ``beside`` has no effect.
-        - ``beside``: view (address and stride) of a second input. Its use depends on the flags.
-        - ``table``: a number. Its use depends on the flags.
-
-        At most one of these flags is given. Without them, ``beside`` is None and ``table`` is 0.
-
-        - Flag ``add``: the instruction adds the rows at ``beside``.
-        - Flag ``times``: the instruction multiplies by the rows at ``beside``, element by element.
-          The number ``table`` is the zero point of these rows.
-        - Flag ``rotate``: the instruction computes a rotary embedding, with the cosines and sines
-          at ``beside``. The number ``table`` is the number of columns of an attention head.
-        - Flag ``argmax``: the machine reports the index of the largest element in the row. The
-          number ``table`` is the index of the first element.
-        - Flag ``table``, or flag ``polynomial``: the instruction computes an activation function.
-          The number ``table`` is the index of the function's table in the vector engine. The zero
-          point of the instruction is 0, because the entries of the function's table include the
-          zero point.
+        - ``opcode``: DRAIN for sums, MAP for rows in the scratchpad.
+        - ``tensor``: the result's tensor, with its data type and zero point. If it is None, the
+          zero point is 0.
+        - ``residual``: true to add the old content of :attr:`target`.
+        - ``beside``: address and stride of the second input that some ``flags`` need.
+        - ``table``: the operand ``table`` (``docs/isa.md``).
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
             names |= {"wide_out"} if tensor.wide else set()
+            # The entries of a function's table include the zero point.
             zero = 0 if {"table", "polynomial"} & names else tensor.zero
         names |= {"add"} if residual else set()
         operands: Operands = {"o_zero": zero, "table": table}
@@ -217,14 +184,12 @@ class Work:
     ) -> Draft:
         """Return the SOFTMAX instruction, which computes probabilities from attention scores.
 
-        - ``flags`` are names of instruction flags. With ``drain``, the scores are sums in
-          accumulator rows. Otherwise they are rows in the scratchpad.
-        - ``start``, ``limit`` and ``limit_step`` select the columns of the softmax. In row r, it
-          includes the columns from ``start[0] + r * start[1]`` to ``limit + r * limit_step - 1``.
-          All other columns have probability 0.
-        - ``zero`` is the zero point of the results.
-        - ``diagonal`` is (column, constant), and is used only with the flag ``diagonal``. In row r,
-          the instruction adds ``constant * 2**-24`` to the probability in column ``column + r``.
+        In row r, columns ``start[0] + r * start[1]`` to ``limit + r * limit_step - 1`` have
+        probabilities. All others have probability 0.
+
+        - Flag ``drain``: the scores are accumulator rows.
+        - Flag ``diagonal``: row r adds ``d * 2**-24`` to its column ``c + r``. ``diagonal`` is (c,
+          d).
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
@@ -245,14 +210,10 @@ def rowwise(op: Norm | Convert, work: Work) -> Draft:
 
 
 def fused(nodes: Sequence[Node], *, keep: bool) -> list[Node]:
-    """Merge a DRAIN instruction and the NORM after it into one NORM instruction, if possible.
+    """Return ``nodes`` with a DRAIN and the NORM after it merged into one NORM, if possible.
 
-    DRAIN requantizes the sums of a product to rows, and NORM normalizes these rows. The merged
-    instruction reads the sums and writes the normalized rows. If ``keep`` is true, it also writes
-    the requantized rows.
-
-    ``nodes`` begins with the DRAIN. The result is ``nodes`` with the merged instruction instead of
-    the first two. If they cannot be merged, the result is equal to ``nodes``.
+    ``nodes`` begins with the DRAIN. If ``keep`` is true, the merged instruction also writes the
+    requantized rows that it normalizes.
     """
     first, *rest = nodes
     if not rest:
@@ -290,17 +251,12 @@ def preload(
     line: int | Given = 0,
     flags: frozenset[str] = frozenset(),
 ) -> Draft:
-    """Return the PRELOAD instruction that copies a matrix from the scratchpad into weight slots.
+    """Return the PRELOAD instruction that copies a matrix [k, n] to weight slots.
 
-    A weight slot is storage in the array for one weight tile.
-
-    - ``source``: view (address and stride) of the matrix.
-    - ``k`` and ``n``: rows and columns of the matrix. With the flag ``b_transpose``, the scratchpad
-      has the transposed matrix [n, k].
-    - ``slot``: number of the first slot. The slots are consecutive.
-    - ``line``: first row to write if ``flags`` has ``append``. With ``b_transpose`` as well, it is
-      the first column to write. All other rows or columns of the slots keep their content. Without
-      ``append``, ``line`` is not used.
+    - Flag ``b_transpose``: the scratchpad has the matrix [n, k].
+    - ``slot``: the first slot.
+    - ``line``: with flag ``append``, the first row to write, or the first column with
+      ``b_transpose``.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)
@@ -317,14 +273,11 @@ def parameters(place: Ref, count: int, first: int) -> Draft:
 
 
 def factored(words: int, first: int) -> int:
-    """Return the operand ``params`` of an instruction with the flag ``factors``.
+    """Return the operand ``params`` of a NORM, SOFTMAX or DRAIN with the flag ``factors``.
 
-    A NORM or SOFTMAX with this flag stores a factor for each row. A later DRAIN with this flag
-    multiplies each row by its factor.
-
-    - ``words``: address of the first parameter word, in the operand's low bits.
-    - ``first``: number of the first row's factor, in the bits from ``FACTOR_SHIFT`` on. The factors
-      of successive rows have successive numbers.
+    - ``words``: index of the first parameter word, in the low bits.
+    - ``first``: number of the first row's scale factor, from bit ``FACTOR_SHIFT`` on. The next rows
+      have the next numbers.
     """
     return words + (first << FACTOR_SHIFT)
 

@@ -16,15 +16,11 @@ def load(
     *,
     once: bool = False,
 ) -> Draft:
-    """Return the LOAD instruction that copies rows from external memory to the scratchpad.
+    """Return the LOAD instruction that copies ``m`` rows from external memory to the scratchpad.
 
-    - ``m`` is the number of rows, and ``row_bytes`` is the size of a row.
-    - ``addr`` is the address in external memory, and ``target`` is the address in the scratchpad.
-    - ``outside`` is the row stride (bytes) in external memory, and ``step`` is that in the
-      scratchpad. If a stride is 0, the rows are contiguous.
-    - ``defines`` is the name of the target's buffer if its old content is not needed any more.
-      Otherwise ``defines`` is empty.
-    - ``once`` is true if only the first run executes the load. Otherwise every run executes it.
+    - ``outside``, ``step``: row strides (bytes) in external memory and scratchpad. 0 is contiguous.
+    - ``defines``: buffer whose content is replaced, or empty.
+    - ``once``: true to load in the first run only.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)
     return Draft(Opcode.LOAD, operands, defines=defines, once=once)
@@ -35,11 +31,8 @@ def store(
 ) -> Draft:
     """Return the STORE instruction that copies contiguous scratchpad rows to external memory.
 
-    - ``source``: scratchpad address of the first row.
-    - ``addr``: external address of the first row.
-    - ``m``: number of rows.
-    - ``outside``: distance (bytes) between rows in external memory. If it is 0, rows are
-      contiguous.
+    ``source`` and ``addr`` are the addresses of the first of ``m`` rows. ``outside`` is the row
+    stride (bytes) in external memory, 0 for contiguous rows.
     """
     return Draft(Opcode.STORE, _moved(source, addr, m, row_bytes, 0, outside))
 
@@ -54,12 +47,8 @@ def _moved(
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
     """Divide ``size`` contiguous bytes into rows for load or store instructions.
 
-    An instruction moves several rows of equal length, at most ``longest`` bytes. The result has an
-    element (first byte, number of rows, bytes of a row) for each instruction.
-
-    If ``size`` is at most ``longest``, a single instruction moves all bytes as one row. Otherwise
-    the first instruction moves rows of ``longest`` bytes. If bytes remain, a second instruction
-    moves them as one row.
+    The result has (first byte, number of rows, bytes of a row) for one or two instructions. A row
+    has at most ``longest`` bytes.
     """
     row = min(size, longest)
     rest = size % row

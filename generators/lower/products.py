@@ -51,15 +51,10 @@ class Product:
     """Kind of the buffers that streamed weights are loaded into."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the part of the product that computes the tile columns ``first`` to ``end`` - 1.
+        """Return the part of the product in the tile columns ``first`` to ``end`` - 1, or None.
 
-        A tile column is a range of ``cols`` columns, as wide as the array. In the result, tile
-        columns are counted from ``first`` on.
-
-        - If the weights are in weight slots (array storage), the result multiplies only by these
-          tile columns.
-        - If the weights are in another memory, a product is not divided. If its first tile column
-          is in the range, the result is the whole product. Otherwise the result is None.
+        A tile column has ``cols`` columns. Only products with weights in the array's weight slots
+        are divided. Other products are returned whole if their first tile column is in the range.
         """
         if not self.k_tiles:
             tile = self.held.tile
@@ -72,19 +67,11 @@ class Product:
         return replace(self, held=replace(self.held, columns=columns), place=place)
 
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
-        """Return the instruction that multiplies rows of activations by this product's weights.
+        """Return the instruction that multiplies activations by this product's weights on the chip.
 
-        The weights are a rectangle of a layer's weight matrix: a range of rows and a range of tile
-        columns. A tile column is as wide as the array. The weights must be on the chip.
-
-        - ``source``: the scratchpad address and row stride of the activations. The caller adds the
-          rectangle's offset to the address. For example, if the rectangle begins at weight row 64,
-          the address is that of activation column 64.
-        - ``sums``: the accumulator row for tile column 0 of the layer, and the number of
-          accumulator rows from one tile column to the next. The method adds the rectangle's offset.
-          For example, if the rectangle begins at tile column 3, its sums begin 3 strides after
-          ``sums.place``.
-        - ``m``: the number of rows of activations.
+        - ``source``: activations from the column of the first weight row on.
+        - ``sums``: accumulator row of tile column 0, and distance of tile columns (array's width).
+        - ``m``: number of rows of activations.
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -104,11 +91,8 @@ class Product:
 class Matrix:
     """The stored weights of a linear layer, as a list of products with activations.
 
-    The weight matrix is divided into rectangles of rows and columns, which are stored separately.
-    Each :class:`Product` describes the multiplication of activations by one rectangle, and has the
-    address of the rectangle. The address is on the chip, or in external memory if each run loads
-    the weights. A decoder's matrix also has the location of the layer's requantization parameters
-    (:attr:`words`).
+    Each :class:`Product` has the address of one rectangle of the weight matrix. The address is on
+    the chip, or in external memory if each run loads the weights.
     """
 
     splits: list[list[Product]]
@@ -123,17 +107,11 @@ class Matrix:
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
         """Return the products that multiply by some rows and columns of the layer's weights.
 
-        The weights [input columns, output columns] are stored as rectangles. A :class:`Product`
-        multiplies activations by one rectangle.
+        - ``split``: index of a range of weight rows in :attr:`splits`.
+        - ``planes``: number of bit planes, from the highest on.
+        - ``tiles``: range (first, count) of tile columns, each as wide as the array.
 
-        - ``split`` selects the rows. It is the index of a range of weight rows in :attr:`splits`.
-        - ``tiles`` (first, count) selects the columns. It is a range of tile columns, each as wide
-          as the array. A rectangle is selected if its first tile column is in the range.
-        - ``planes`` is the number of bit planes to multiply by, from the highest bits on. Only
-          nested weights (INT8 weights that can be read with fewer bits) have several planes.
-
-        If the weights are in the array's weight slots, ``tiles`` and ``planes`` have no effect. The
-        result then has all products of the rows that ``split`` selects.
+        For weights in weight slots, only ``split`` has an effect.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -157,33 +135,17 @@ class Matrix:
     def place(self, tile: int) -> int:
         """Return the index of the layer's tile column ``tile`` in the layer's requantized result.
 
-        A tile column is a range of columns as wide as the array. Tile columns are counted from 0.
-
-        Usually the result is ``tile``. If the layer computes the queries of attention, its
-        requantized result may have additional tile columns of zeros (:func:`query_starts`). For
-        example, the layer computes the tile columns q0 and q1, and the requantized result is q0,
-        zeros, q1. Then ``place(1)`` returns 2.
+        A tile column is as wide as the array. The result may have further tile columns of zeros
+        between attention queries. For example, it is q0, zeros, q1. Then ``place(1)`` returns 2.
         """
         return self.places[tile] if self.places else tile
 
     def layer_tiles(self, first: int, count: int) -> tuple[int, int]:
-        """Return the tile columns of a layer that are in a range of the layer's requantized result.
+        """Return the tile columns (first, count) of a layer in a range of its requantized result.
 
-        A tile column is a range of columns as wide as the array. If the layer computes the queries
-        of attention, its requantized result may have additional tile columns of zeros
-        (:func:`query_starts`).
-
-        For example, a layer computes the tile columns q0 and q1, and its requantized result is q0,
-        zeros, q1:
-
-        - ``layer_tiles(0, 3)`` is for q0, zeros and q1. It returns (0, 2): the layer's tile columns
-          q0 and q1.
-        - ``layer_tiles(1, 2)`` is for zeros and q1. It returns (1, 1): the layer's tile column q1.
-
-        The argument ``first`` is the index of a tile column in the requantized result, and
-        ``count`` is a number of tile columns there. The result is (index of a tile column in the
-        layer, number of tile columns of the layer). Without additional zeros, the result is
-        (``first``, ``count``).
+        A tile column is as wide as the array. The requantized result may also have tile columns of
+        zeros between attention queries. For example, it is q0, zeros, q1. Then ``layer_tiles(1,
+        2)`` returns (1, 1).
         """
         if not self.places:
             return first, count
@@ -193,23 +155,10 @@ class Matrix:
     def spaced_groups(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of a layer's tile columns into groups whose sums are equally spaced.
 
-        A tile column is a range of columns as wide as the array. If the layer computes the queries
-        of attention, some accumulators between its sums may be unused, for tile columns of zeros
-        (:func:`query_starts`).
-
-        For example, the accumulators contain q0, q1, unused, q2, unused, q3, where q0 to q3 are the
-        layer's tile columns. ``spaced_groups(0, 4)`` yields two groups ((first, count), offset,
-        distance):
-
-        - ((0, 2), 0, 1): the group begins with q0 and has 2 tile columns. The distance from q0 to
-          q1 is 1.
-        - ((2, 2), 3, 2): the group begins with q2 and has 2 tile columns. The offset from q0 to q2
-          is 3, and the distance from q2 to q3 is 2.
-
-        The offset is from the first tile column of the whole range to the first tile column of the
-        group. The distance is from each tile column of the group to the next one, or 1 if there is
-        only one. The unit of the offset and of the distance is the accumulators of one tile column.
-        If all sums are adjacent, the only group is ((``first``, ``count``), 0, 1).
+        The method yields ((first, count), offset, distance), in accumulators of one tile column.
+        The offset is from the range to the group, and the distance from each tile column to the
+        next. For example, sums q0, q1, unused, q2, unused, q3 give ((0, 2), 0, 1) and ((2, 2), 3,
+        2).
         """
         places = self.places[first : first + count]
         if not places:
@@ -249,22 +198,11 @@ class Room:
     def layer(
         self, op: Linear, part: WeightRectangle, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store a rectangle of a layer's weight matrix, and return the weights' addresses.
+        """Store a rectangle of a layer's weights, and return two lists of products with them.
 
-        The method writes the weights to a memory image, at addresses that it chooses. If
-        :attr:`home` is the array's weight slots, the method also adds instructions that copy the
-        weights to slots.
-
-        - ``op``: the linear layer.
-        - ``part``: the rectangle, as rows and columns of the weight matrix [k, n].
-        - ``thin``: only for a layer with a low-rank correction, which is the product of two
-          matrices, [k, rank] and [rank, n]. The method also stores some rows of the second
-          matrix, in the columns of ``part``. ``thin`` has the ranges of these rows. The first
-          matrix needs a separate call, with the first matrix as ``op``.
-
-        The result is a pair of lists: for the weights, and for the second matrix of the correction.
-        Each element is a :class:`Product`. It has the address of some of the stored weights, and
-        the flags of the instruction that multiplies by these weights.
+        - ``part``: the rectangle of the weight matrix.
+        - ``thin``: only for a low-rank correction: ranges of rows of its second matrix, which are
+          stored too. The second list has their products.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

@@ -68,10 +68,9 @@ class Rules(ABC):
     def row_operand(self, first: int, count: int, total: int) -> Count:
         """Return the operand for an instruction's number of rows.
 
-        The instruction processes ``count`` adjacent rows of a tensor, from row ``first`` on. The
-        tensor has ``total`` rows. A run with few tokens may process fewer rows. The result is a
-        constant if all runs process equally many rows. Otherwise it is a :class:`Given`, which
-        reads the number from a register. The host writes the register before each run.
+        The instruction processes ``count`` of a tensor's ``total`` rows, from row ``first`` on. If
+        a run may process fewer rows, the operand may read the number from a register
+        (:class:`Given`). Otherwise it is ``count``.
         """
 
     def fits(self, op: Op, behind: Sequence[Rowwise]) -> bool:
@@ -86,34 +85,23 @@ class Rules(ABC):
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
         """Return the number of words that several operations need together in the parameter memory.
 
-        ``ops`` are successive operations of the model, for example a linear layer and the norm
-        after it. A word has the requantization parameters of several columns. The instructions of
-        ``ops`` alternate, so the words of all of them must be in the memory at the same time. The
-        result is the total for all of ``ops``.
+        ``ops`` are successive operations whose instructions alternate, such as a linear layer and
+        the norm after it.
         """
 
     @abstractmethod
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
         """Return the instructions of successive norms and conversions, for all rows of a tensor.
 
-        ``ops`` are the norms and conversions, in order. A conversion changes the scale or the width
-        of numbers. All operations process one range of rows before the next range begins.
-
-        If requantization parameters are loaded to the scratchpad, they have a buffer for each
-        operation. ``label`` is the first part of the names of these buffers.
+        All operations process one range of rows before the next. ``label`` is the first part of the
+        names of the scratchpad buffers for requantization parameters.
         """
 
     def lower_section(self, ops: Sequence[Op], name: str = "") -> None:
         """Append the instructions of a model's section, such as a layer, to the program.
 
-        - ``ops``: the operations of the section, in order.
-        - ``name``: the name of the section.
-
-        The method divides the section into steps, and appends their instructions one step after
-        another. A :class:`Step` is an operation with the rowwise operations (such as norms) after
-        it. The label of a step consists of ``name`` and the index of the step's first operation.
-        Names of scratchpad buffers contain the label. For example, ``layer.2`` is the label of the
-        step that begins with operation 2 of section ``layer``.
+        ``ops`` are the section's operations in order. The names of scratchpad buffers contain
+        ``name`` and the index of an operation, for example ``layer.2``.
         """
         rules, self.previous = self.rules(), None
         for step in steps(ops, self.fits, name):
@@ -164,9 +152,7 @@ class Rules(ABC):
     def arrived(self, product: Product) -> Product:
         """Return ``product`` with its weights on the chip, and append their LOAD if necessary.
 
-        A :class:`Product` multiplies activations by some weights of a layer. If the weights are in
-        external memory, the LOAD copies them to a scratchpad buffer. The result then has the
-        address in this buffer. Otherwise the result is ``product``.
+        After a LOAD, the result has the weights' address in a scratchpad buffer.
         """
         if not isinstance(product.place, Piece):
             return product
@@ -182,23 +168,13 @@ class Rules(ABC):
         return self.accumulators.take(rows)
 
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
-        """Return the addresses of requantization parameters, and append their loads if necessary.
+        """Return indices of words in the parameter memory, and append their loads if necessary.
 
-        The parameters are stored as words. Each element (``words``, ``first``, ``count``) of
-        ``wanted`` selects some of an operation's words:
-
-        - ``words``: the location of all parameter words of the operation.
-        - ``first``: the index of the first selected word among the operation's words.
-        - ``count``: the number of selected words. If it is 0, all words from ``first`` on are
-          selected.
-
-        The result has one number for each element of ``wanted``: the index of the first selected
-        word in the parameter memory. If the selected words are in external memory, this call
-        appends instructions that copy them to the parameter memory. If the previous call had the
-        same arguments, the words are already there, and nothing is appended.
-
-        Raises :class:`FitError` if the parameter memory has too few words.
+        Each of ``wanted`` is (an operation's words, first, count). Count 0 selects all from
+        ``first`` on. The result has the index of each first selected word. Raises :class:`FitError`
+        if the memory has too few words.
         """
+        # The words of the previous call are still there.
         if wanted == self._brought[0]:
             return self._brought[1]
         places = []
@@ -220,9 +196,8 @@ class Rules(ABC):
     def bring(self, place: Ref, count: int, first: int) -> Draft:
         """Return the instruction that copies requantization parameters to the parameter memory.
 
-        The parameters are ``count`` words in the scratchpad, from address ``place`` on. ``first``
-        is the index of the first copied word in the parameter memory. Raises :class:`FitError` if
-        the parameter memory has too few words.
+        It copies ``count`` words from scratchpad address ``place`` to the words from index
+        ``first`` on. Raises :class:`FitError` if the parameter memory has too few words.
         """
         self.memory.check_at_once(first + count)
         return parameters(place, count, first)
@@ -239,23 +214,13 @@ class Rules(ABC):
     ) -> Iterator[Draft]:
         """Yield the instructions that multiply rows of activations by a linear layer's weights.
 
-        - ``op``: the layer. Its weights are a matrix [k, n].
-        - ``matrix``: the location of the layer's weights. The k weight rows may be divided into
-          ranges. Each range has separate instructions, and the instructions of all ranges add to
-          the same sums.
-        - ``splits``: the indices of the ranges to multiply by.
-        - ``rows``: selected activation rows, as (first, count).
-        - ``tiles``: selected tile columns of the weights, as (first, count). A tile column is as
-          wide as the array.
-        - ``sums.place``: the accumulator row for the first selected activation row and tile column.
-        - ``sums.stride``: the number of accumulator rows from one tile column to the next.
-        - ``source``: the address and row stride of the activations, from the first selected row and
-          column 0 on. The default is the layer's input tensor.
+        - ``splits``: indices of ranges of weight rows.
+        - ``rows``, ``tiles``: activation rows and tile columns (first, count).
+        - ``sums``: accumulators of the first row and tile column.
+        - ``source``: the activations, by default the layer's input.
 
-        A layer may have a low-rank correction: the product of two thin matrices is added to the
-        weights. If ``splits`` contains the last range, the method also yields the instructions that
-        multiply by the second thin matrix. The caller must compute the product with the first thin
-        matrix before.
+        The last range includes a low-rank correction's second matrix. The caller must multiply by
+        the first one before.
         """
         m = self.row_operand(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -289,37 +254,12 @@ class Rules(ABC):
     ) -> list[Draft]:
         """Return the DRAIN instructions that requantize a linear layer's sums and write the result.
 
-        A DRAIN also computes the layer's activation function, and adds the residual. Usually the
-        result is one instruction. If ``target`` is not given, and several scratchpad buffers have
-        different rows of the result tensor, each of these buffers has one instruction.
-
-        - ``op``: the layer.
-        - ``sums``: the address and stride of the selected sums in the accumulators.
-        - ``rows`` and ``columns``: selected rows and columns of the result, each as (first, count).
-        - ``params``: the index of the first requantization parameter word in the parameter memory.
-        - ``flags``: names of further instruction flags.
-        - ``target``: the address and row stride to which the result is written. The default is the
-          place of the selected rows and columns in the result tensor's buffer.
-        - ``behind``: the operations after the layer. If the first is a rotary embedding or a gate
-          (elementwise product), the DRAIN also computes it.
-        - ``table``: the value of the instruction's operand ``table``. Its meaning depends on the
-          operation.
-        - ``beside``: the address and stride of a further tensor that the DRAIN reads, or None.
-        - ``factor``: only for the output head. The output head processes one row, which belongs to
-          text number ``factor`` of the run.
-
-        A deferred norm stores a scale factor for each row. If the input of the layer is the result
-        of a deferred norm, the DRAIN also multiplies row i by the stored factor number i. For the
-        output head, the DRAIN multiplies the row by the stored factor number ``factor``.
-
-        The operations that need ``table`` or ``beside`` are:
-
-        - Tabulated activation function: ``table`` is the slot number of its table in the vector
-          engine.
-        - Rotary embedding: ``table`` is the number of columns of a head. ``beside`` has the cosines
-          and sines.
-        - Gate: ``table`` is the zero point of the multipliers. ``beside`` has the multipliers.
-        - Largest score (flag ``argmax``): ``table`` is the index of the first selected column.
+        - ``rows``, ``columns``: ranges (first, count) of the result.
+        - ``params``: first parameter word.
+        - ``target``: place of the result, by default its buffer.
+        - ``behind``: next operations. If the first is a rotation or gate, DRAIN includes it.
+        - ``table``, ``beside``: further operands (:meth:`Work.requantize`).
+        - ``factor``: text number, for the output head.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -343,16 +283,10 @@ class Rules(ABC):
     def chunks(self, ops: Sequence[Op], words: Sequence[int], rows: Sequence[Part]) -> Chunks:
         """Return the instructions of successive norms and conversions, for some ranges of rows.
 
-        A conversion changes the scale or the width of numbers. All operations process one range of
-        rows before the next range begins. An operation has one instruction for each range of rows
-        and each range of columns (:func:`column_parts`).
+        - ``words``: index of each operation's first parameter word.
+        - ``rows``: the ranges (first, count), which are processed one after another.
 
-        - ``ops``: the operations in order.
-        - ``words``: for each operation, the index of its first word in the parameter memory.
-        - ``rows``: the ranges of rows, each as (first row, number of rows).
-
-        The result has a pair for each range of rows: the index of the row after the range, and the
-        instructions for the range.
+        The result has (row after the range, instructions) for each range.
         """
         chunks: Chunks = [(sum(part), []) for part in rows]
         for (_, nodes), (row, m) in zip(chunks, rows, strict=True):
@@ -371,21 +305,11 @@ class Rules(ABC):
         return chunks
 
     def drains_with_norms(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield requantizing instructions (DRAIN), and norms as soon as their rows are written.
+        """Yield DRAIN instructions, and norms and conversions as soon as their rows are written.
 
-        - ``drains``: the DRAIN instructions, which write the rows of a tensor in ascending order.
-        - ``chunks``: a list of pairs (end, instructions). The instructions are norms and
-          conversions of the tensor's rows, from the previous pair's ``end`` to row ``end - 1``.
-
-        For example, two DRAINs write rows 0 to 3 and rows 4 to 7. The pairs in ``chunks`` have the
-        ends 4, 8 and 12. The method yields:
-
-        - the first DRAIN, and the instructions of the pair with end 4;
-        - the second DRAIN, and the instructions of the pair with end 8.
-
-        The method removes these two pairs from ``chunks``. The pair with end 12 remains in the
-        list, for a later call. If the machine supports it, a DRAIN and the norm directly after it
-        become one instruction.
+        ``drains`` write rows in ascending order. Each of ``chunks`` is (end, instructions for rows
+        before ``end``). Yielded elements leave ``chunks``. A DRAIN and the norm directly after it
+        may become one instruction.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -406,22 +330,14 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the operands that all instructions of the vector engine have, for one instruction.
+        """Return the operands of a vector engine's instruction, as a :class:`Work`.
 
-        The result is a :class:`Work`. Its methods add the operands of one kind of instruction, and
-        return the instruction. For example, ``vector_operands(...).requantize(...)`` returns a
-        requantizing instruction.
-
-        - ``source``: the address and stride of the data that the instruction reads.
-        - ``target``: the tensor that the instruction writes.
-        - ``rows`` and ``columns``: the rows and columns of the tensor that the instruction writes,
-          each as (first, count).
-        - ``m``: the operand for the number of rows. Usually it is the count of ``rows``. If some
-          runs process fewer rows, it is an operand that reads the number from a register.
-        - ``params``: the index of the first requantization parameter word in the parameter memory.
-        - ``place``: the address and row stride to which the instruction writes. The default is the
-          place of ``rows`` and ``columns`` in the buffer of ``target``.
-        - ``anew``: true if the old content of this buffer is no longer needed.
+        - ``source``: address and stride of the input.
+        - ``rows``, ``columns``: ranges (first, count) of ``target`` that are written.
+        - ``m``: operand for the number of rows.
+        - ``params``: index of the first parameter word.
+        - ``place``: address and stride of the result, by default in the buffer of ``target``.
+        - ``anew``: true if the buffer's old content is no longer needed.
         """
         view = place or self.blocks[target.buffer].view(rows[0], columns[0])
         written = Written(target.name, *rows, *columns)

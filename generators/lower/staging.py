@@ -26,10 +26,8 @@ OPENING = "opening"
 class Stage:
     """A program under construction: instructions, and the loads of their constants.
 
-    The program is a list of items: groups of instructions with their loads. A load copies constants
-    from external memory to a scratchpad buffer. Weights, requantization parameters and the matrices
-    of low-rank corrections are loaded piece by piece. Each of these kinds of constants has
-    :data:`STAGES` buffers, which its pieces use in turn.
+    Weights, requantization parameters and low-rank corrections are loaded piece by piece. Each of
+    these kinds uses :data:`STAGES` scratchpad buffers in turn.
     """
 
     memory: Memory
@@ -53,24 +51,20 @@ class Stage:
 
     @property
     def opening(self) -> Item:
-        """The program's first group of instructions, whose loads precede all other loads.
+        """The program's first item, whose loads precede all other loads.
 
-        The group is an :class:`Item`: instructions, and the loads from external memory that these
-        instructions need. If the program has no such first group yet, reading this property adds an
-        empty one at the start of the program.
+        An :class:`Item` is a group of instructions with the loads that they need. If the program
+        has no such first item yet, reading this property adds an empty one.
         """
         if not self.items or self.items[0].stream != OPENING:
             self.items.insert(0, Item(stream=OPENING))
         return self.items[0]
 
     def load(self, item: Item, buffer: str, data: Bytes, place: int = 0) -> None:
-        """Append a LOAD of ``data`` to ``item``, a group of instructions with its loads.
+        """Append to ``item`` a LOAD of ``data``, and add the data to the image of external memory.
 
-        The data are added to the image of external memory. The LOAD copies them to byte ``place``
-        of the scratchpad buffer with the name ``buffer``.
-
-        If :attr:`keeps` is true, only the first run executes the LOAD, and the data stay on the
-        chip. Otherwise every run executes it.
+        The LOAD copies the data to byte ``place`` of the scratchpad buffer named ``buffer``. If
+        :attr:`keeps` is true, only the first run executes it.
         """
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps, place=place)
 
@@ -85,16 +79,12 @@ class Stage:
         plane: int = 0,
         stride: int = 0,
     ) -> None:
-        """Append a LOAD of ``piece`` to ``item``, a group of instructions with its loads.
+        """Append to ``item`` a LOAD of ``piece``, a range of rows in external memory.
 
-        - ``piece`` is a range of rows in external memory.
-        - ``buffer`` is the name of the scratchpad buffer. The rows begin at byte ``place`` of the
-          buffer.
-        - ``stride`` is the row stride in the buffer (bytes). If it is 0, the rows are contiguous.
-        - ``once`` is true if only the first run executes the load. Otherwise every run executes it.
-        - ``plane`` is the index of the loaded bit plane, for nested weights. Plane 0 has the
-          highest bits. A run may read only the first planes, and then omits the loads of all other
-          planes. For all other data, ``plane`` is 0.
+        - ``buffer``, ``place``: scratchpad buffer, and first byte in it.
+        - ``stride``: row stride (bytes) there, 0 for contiguous rows.
+        - ``once``: true if only the first run executes it.
+        - ``plane``: bit plane of nested weights.
         """
         self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -105,10 +95,8 @@ class Stage:
     def begin_item(self, stream: str = "") -> Item:
         """Append an empty item to the program, and return the item.
 
-        An item is a group of instructions, and the loads from external memory that must precede
-        these instructions. ``stream`` is the name of a set of items whose loads use the same
-        scratchpad buffers one after another. For example, the loads of four successive items of a
-        stream use buffers 0 to 3, and the loads of the fifth item use buffer 0 again.
+        An item is a group of instructions with the loads that they need. The loads of items with
+        the same ``stream`` use the same scratchpad buffers in turn.
         """
         self.items.append(Item(stream=stream))
         return self.items[-1]
@@ -116,10 +104,8 @@ class Stage:
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
         """Append a LOAD of ``piece`` to the program, and return the scratchpad address of its data.
 
-        - ``piece``: rows in external memory.
-        - ``kind``: weights (:data:`WEIGHTS`), requantization parameters (:data:`WORDS`) or matrices
-          of low-rank corrections (:data:`THIN`). Each kind has separate buffers.
-        - ``stride``: distance (bytes) between rows in the buffer. If it is 0, rows are contiguous.
+        - ``kind``: :data:`WEIGHTS`, :data:`WORDS` or :data:`THIN`, each with separate buffers.
+        - ``stride``: row stride (bytes) in the buffer, 0 for contiguous rows.
         """
         buffer = f"{kind}{self._counts[kind] % STAGES}"
         self._counts[kind] += 1
@@ -138,11 +124,9 @@ class Stage:
         last.body += nodes
 
     def section(self) -> list[Item]:
-        """Return the part of the program that was appended since the last call, as a list of items.
+        """Return the items that were appended since the last call, and empty :attr:`items`.
 
-        An item (:class:`Item`) is a group of instructions with the loads that they need. The
-        returned items are a section of the program, such as one layer of the model. The method also
-        empties :attr:`items`, so that the caller can append the items of the next section.
+        An :class:`Item` is a group of instructions with the loads that they need.
         """
         items, self.items = self.items, []
         self._counts.clear()
@@ -151,9 +135,7 @@ class Stage:
     def take(self) -> list[Node]:
         """Return all instructions of this program in execution order, and empty the program.
 
-        A later call returns only instructions that are appended after this call. In the result,
-        each load of constants is as early as possible: directly after the last instruction that
-        uses the data which the load overwrites.
+        Each load of constants comes directly after the last use of the data that it overwrites.
         """
         (nodes,) = arrange([self.section()], STAGES - 1, across=False, early=True)
         return nodes
@@ -163,12 +145,11 @@ class Stage:
 class Rows:
     """Instructions of successive norms and conversions, for one range of rows after another.
 
-    A conversion changes the scale or the width of numbers. All operations process a range of rows
-    before the next range begins. The operations need requantization parameters: ``loads`` are the
-    instructions that load these parameters from external memory.
+    A conversion changes the scale or the width of numbers.
     """
 
     loads: list[Draft] = field(default_factory=list)
+    """Loads of requantization parameters from external memory."""
     params: list[Node] = field(default_factory=list)
     """Instructions that copy the requantization parameters to the parameter memory."""
     chunks: Chunks = field(default_factory=list)
@@ -205,9 +186,8 @@ class Blob:
     def load(self, plane: int = 0) -> None:
         """Append a LOAD of the bytes that :meth:`put` has collected since the last call.
 
-        The LOAD copies these bytes from external memory to the scratchpad. Nested weights are
-        stored as bit planes, so that a run can omit the lower bits. If the bytes are such a plane,
-        ``plane`` is its index, and plane 0 has the highest bits. Otherwise ``plane`` is 0.
+        ``plane`` is the index of the bit plane if the bytes are nested weights, and otherwise 0.
+        Plane 0 has the highest bits.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps
@@ -220,10 +200,8 @@ class Blob:
 def constants(stage: Stage) -> None:
     """Append instructions that load requantization parameters and activation tables to the chip.
 
-    The data are those for which ``stage.memory`` has reserved parameter words and table slots. The
-    function adds them to the image of external memory. The instructions load each piece of data
-    into a scratchpad buffer. From there they copy parameters to the parameter memory, and tables to
-    table slots.
+    ``stage.memory`` has allocated their places. The function adds the data to the image of external
+    memory.
     """
     memory = stage.memory
     width = memory.config.word_bytes
@@ -242,14 +220,8 @@ def constants(stage: Stage) -> None:
 def least_size(config: Config) -> int:
     """Return the least size (bytes) of a scratchpad buffer for data from external memory.
 
-    The buffer contains one piece of data at a time. So the result is the largest of these sizes:
-
-    - a word of external memory;
-    - the weights of one tile, which has the array's rows and columns;
-    - if groups of ``weight_group`` weight rows share scales: the weights and scales of one group,
-      for as many columns as the array has;
-    - a word of requantization parameters;
-    - the table of an activation function (256 bytes).
+    It is the largest size of: an external word, a tile of weights, a group of weight rows with its
+    scales, a parameter word, an activation table.
     """
     group = (config.weight_group + 1) * config.array.cols if config.weight_group else 0
     return max(
@@ -260,15 +232,8 @@ def least_size(config: Config) -> int:
 def stage_size(config: Config, occupied: int, most: int) -> int:
     """Return the size (bytes) of each buffer into which weights are streamed.
 
-    ``occupied`` is the number of scratchpad bytes that other buffers use. The result is the
-    smallest of these sizes, rounded down to whole scratchpad lines:
-
-    - ``most`` bytes
-    - 16 KiB
-    - a quarter of a scratchpad bank
-    - an eighth of the scratchpad bytes that are free
-
-    However, the result is at least :func:`least_size`.
+    It is the smallest of ``most``, 16 KiB, a quarter of a bank, and an eighth of the scratchpad
+    without ``occupied`` bytes, in whole lines. However, it is at least :func:`least_size`.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

@@ -62,17 +62,10 @@ class WeightRectangle:
 def cuts(
     op: Linear, part: WeightRectangle, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[WeightRectangle]:
-    """Divide a part of a layer's weights into pieces of at most ``size`` bytes; yield the pieces.
+    """Divide a rectangle of weights into pieces of at most ``size`` bytes, and yield the pieces.
 
-    One instruction copies one piece to the chip. A tile column is a range of columns as wide as the
-    array. Usually a piece has one or more tile columns with all rows of the part. If one tile
-    column has more than ``size`` bytes, a piece has only some of the tile column's rows.
-
-    - ``part``: the rows and columns of the weight matrix [k, n] to divide.
-    - ``bounds``: indices of tile columns at which a piece must begin or end, in ascending order.
-      The first bound is 0, and the last one is the number of tile columns. For example, with the
-      bounds (0, 4, 10), no piece contains both tile column 3 and tile column 4. If ``bounds`` is
-      empty, only ``size`` limits the pieces.
+    A piece has whole tile columns (as wide as the array), or some rows of one tile column.
+    ``bounds`` are tile columns at which a piece must begin or end, from 0 to their number.
     """
     stored, cols = op.stored, config.array.cols
     tiles = size // (stored_rows(stored, part.k) * cols)
@@ -106,20 +99,11 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: WeightRectangle, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[WeightRectangle]:
-    """Divide a range of a layer's weights into the parts to store, and omit tiles of zeros.
+    """Divide a rectangle of a layer's weights into smaller ones to store, without tiles of zeros.
 
-    Each part needs a product instruction. So omitting zeros saves cycles, but may need more program
-    words.
-
-    - ``whole`` is the range of weights.
-    - ``used`` [k, n] is False for weights that are zero. If it is None, the only part is ``whole``.
-    - ``height`` is the number of activation rows in a product.
-    - ``ratio`` is the fewest cycles that each additional program word must save.
-
-    Each part is a rectangle of tiles. A tile column (as wide as the array) with only zeros is
-    always omitted. Any other rectangle of zeros is omitted only if it saves at least
-    ``ratio * PRODUCT_WORDS`` cycles. If groups of weights share scales, only whole groups are
-    omitted.
+    - ``used``: False for weights that are zero. If it is None, all are stored.
+    - ``height``: number of activation rows in a product.
+    - ``ratio``: fewest cycles that each additional program word must save.
     """
     if used is None:
         return [whole]
@@ -142,19 +126,10 @@ def tiles_held(
 
 
 def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
-    """Return a mask of a linear layer's weights, which is False for weights that are zero.
+    """Return a mask [k, n] of a linear layer's weights, which is False for weights that are zero.
 
-    ``op`` is the linear layer with the weights [k, n]. The mask has the same shape. The compiler
-    may omit a tile from storage if the mask is False for all weights of the tile.
-
-    If ``looped`` is true, all layers of the model use the same instructions, in a loop. So the same
-    tiles must be omitted in every layer. The mask is then False only for weights that are zero in
-    the corresponding matrices of all layers.
-
-    The result is None in two cases, in which no tile may be omitted:
-
-    - ``op`` has nested weights (stored as bit planes).
-    - ``op`` is one of the two matrices of a low-rank correction.
+    If ``looped`` is true, it is False only for weights that are zero in all layers. For nested
+    weights and matrices of low-rank corrections, the result is None: all weights must be stored.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None
@@ -200,23 +175,11 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slot_form(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return a layer's weights in the form that weight slots store, with instruction flags.
+    """Return the form in which weight slots (storage in the array) contain a layer's weights.
 
-    A weight slot is storage in the array for one weight tile. The instruction PRELOAD copies
-    weights to slots. The instruction MATMUL multiplies activations by the weights in slots.
-
-    - ``op``: the layer with the weights.
-    - ``rows``: the rows of its weight matrix to store.
-    - ``flags``: the flags of an instruction that decodes the weights from their number format.
-
-    The result is (layer, rows of the layer's weights to copy, flags of PRELOAD, flags of MATMUL):
-
-    - If a byte of a slot contains one weight, PRELOAD decodes the weights. The result is (``op``,
-      ``rows``, ``flags``, no flags).
-    - If a byte of a slot contains two weights, PRELOAD copies the bytes, and MATMUL decodes them.
-      The result is (copy of ``op`` with the bytes as weights, all rows of this copy, no flags,
-      ``flags``). However, if ``flags`` contains ``grouped``, PRELOAD also has this flag, because it
-      also copies scales. ``grouped`` states that groups of weights share scales.
+    The result is (layer, rows, flags of PRELOAD, flags of MATMUL). PRELOAD decodes the weights with
+    ``flags``, or MATMUL if a slot's byte contains two weights. Then the layer has these bytes as
+    weights.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()
@@ -230,18 +193,11 @@ def stored_parts(
 ) -> Iterator[tuple[WeightRectangle, Bytes]]:
     """Yield the stored bytes of a rectangle of a layer's weights, in pairs (rectangle, bytes).
 
-    - ``whole``: the rectangle of the weight matrix to store.
-    - ``held``: rectangles inside ``whole``, which together contain all of its nonzero weights.
-    - ``height``: number of activation rows that a product multiplies by the weights. If it is 0,
-      the weights are always stored as dense matrices.
+    - ``held``: rectangles that contain all nonzero weights of ``whole``.
+    - ``height``: number of activation rows in a product, or 0 for dense matrices only.
 
-    Usually there is a pair for each rectangle in ``held``, stored as a dense matrix. However, the
-    only pair is ``whole`` as a sparse matrix if all of these conditions are true:
-
-    - The zero-skip unit supports the matrix.
-    - The sparse matrix is not larger than the dense matrices together.
-    - A product with the sparse matrix takes fewer predicted cycles, including the transfer of
-      weights.
+    The pairs are all of ``held`` as dense matrices, or ``whole`` as a sparse matrix if it is faster
+    and not larger.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
@@ -275,14 +231,8 @@ def _coded(
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
     """Return the predicted size (bytes) of all linear layers' weights in external memory.
 
-    A sparse matrix is stored without zeros, for the zero-skip unit. A matrix is counted as sparse
-    if all of these conditions are true, and otherwise as dense:
-
-    - The zero-skip unit supports the matrix.
-    - The sparse matrix is not larger than the dense one.
-    - A product of one row is predicted to take fewer cycles.
-
-    A compiled model may have another size, because the compiler may divide a matrix into parts.
+    A matrix counts as sparse, without its zeros, if that is not larger, and if a product of one row
+    is faster.
     """
     total = 0
     for op in (part for linear in model.linears for part in linear.parts):
