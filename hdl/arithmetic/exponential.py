@@ -18,16 +18,11 @@ SHIFT_WIDTH = exact_log2(OCTAVE_LIMIT)
 
 
 class OctaveExponential(Component):
-    """Compute ``2**(-distance / 256)`` as approximately ``mantissa * 2**(-16 - shift)``.
+    """Computes ``2**(-distance / 256)`` as approximately ``mantissa * 2**(-16 - shift)``.
 
-    Both outputs equal :func:`celosia.sim.exponential.octave_exponential` bit for bit. ``distance``
-    is in steps of 1/256 octave, and each octave halves the result. ``shift`` is the number of whole
-    octaves in the distance. ``mantissa`` comes from a table of 256 values in Q1.16, one for each
-    fraction of an octave. If the distance is 32 octaves or more, or if the input ``keep`` is 0,
-    ``mantissa`` is 0. The relative error is at most ``2**-16``.
-
-    Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1; all registers hold while ``en`` is
-    0. Throughput is one distance per enabled cycle.
+    ``mantissa`` is 0 if ``keep`` is 0 or ``distance`` is at least 8,192. The relative error is at
+    most ``2**-16``. Latency is ``EXPONENTIAL_LATENCY`` cycles with ``en`` at 1, throughput one
+    result per such cycle.
     """
 
     en: In(1)

@@ -11,26 +11,11 @@ from celosia.hdl.stream.pipeline import data_register
 
 
 class Multiplier(Component):
-    """A signed multiplier with a register at each operand and a register at the product.
+    """A signed multiplier, ``p = a * b``; ``p`` follows ``a`` and ``b`` by two cycles.
 
-    The output ``p`` is the product register. The constructor's arguments determine the cycles in
-    which registers load:
-
-    - By default, all registers load in every cycle. ``p`` is the product of the operands ``a`` and
-      ``b`` of two cycles before.
-    - If ``stalling`` is true, all registers load in cycles with ``en`` at 1, and hold in other
-      cycles.
-    - If ``gating`` is true, the operand registers load in cycles with ``en`` at 1, and hold in
-      other cycles. The product register loads in every cycle: it becomes 0 if ``clear`` is 1,
-      otherwise the product of the operand registers.
-
-    No register is reset. The multiplier is a separate Verilog module without parameters, so that a
-    build can replace it by a hardware multiplier that has these registers
-    (``celosia.fpga.multipliers``).
-
-    ``width`` is the width of ``a`` (bits). ``b_width`` is the width of ``b`` (bits); by default,
-    ``b`` is as wide as ``a``. Raises :class:`InputError` if a width is not a positive integer, or
-    if both ``gating`` and ``stalling`` are true.
+    If ``stalling`` is true, registers load only while ``en`` is 1. If ``gating`` is true, only the
+    operands do, and ``clear`` clears the product. Raises :class:`InputError` if both are true, or a
+    width is below 1.
     """
 
     def __init__(
@@ -60,6 +45,7 @@ class Multiplier(Component):
         super().__init__(members)
 
     def circuit(self, m):
+        # No reset: a build can replace the module by a hardware multiplier.
         left = Signal(signed(self.width), reset_less=True)
         right = Signal(signed(self.b_width), reset_less=True)
         product = Signal(signed(self.width + self.b_width), reset_less=True)
@@ -85,9 +71,8 @@ def multiply(
     """Place a :class:`Multiplier` in ``m``, and return its product ``a * b``.
 
     The product follows the operands by two cycles. If ``en`` is passed, only cycles with ``en`` at
-    1 count, and the registers hold in all others. ``name`` is the submodule's name. ``a`` and ``b``
-    may be signed or unsigned; as a signed number, each must fit an operand of a hardware multiplier
-    (``HARDWARE_WIDTH`` bits).
+    1 count. As signed numbers, ``a`` and ``b`` must fit ``HARDWARE_WIDTH`` bits. ``name`` is the
+    submodule's name.
     """
     a, b = Value.cast(a), Value.cast(b)
     widths = [len(value) + (not value.shape().signed) for value in (a, b)]
@@ -104,28 +89,9 @@ def multiply(
 class PackedMultiplier(Component):
     """Two signed products with a common operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
 
-    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits (by default ``width``). The
-    products follow the operands by two cycles. ``gating`` has the same meaning as in
-    :class:`Multiplier`.
-
-    The multiplier multiplies ``a`` by one wide operand, ``b[1] * 2**(width + b_width) + b[0]``. The
-    low bits of the wide product are ``p[0]``, and the high bits are ``p[1]``. If ``p[0]`` is
-    negative, the high bits are too small by 1; an adder after the product register corrects them.
-
-    ``factor_width`` is the operand width of the device's hardware multipliers (bits). If the wide
-    operand has more than ``factor_width`` bits (:func:`overlaps`), ``b[1]`` is shifted left by only
-    ``factor_width - b_width`` bits. In the wide product, the highest bits of ``p[0]`` are then
-    added to the lowest bits of ``p[1]``. The circuit separates the two products and delays ``p`` by
-    one further cycle:
-
-    1. Adders compute the lowest bits of ``p[1]`` from ``a`` and ``b[1]``.
-    2. A subtractor subtracts the result of step 1 from the wide product's bits at the same
-       positions. The difference has the highest bits of ``p[0]``.
-    3. A second subtractor subtracts the highest bits of ``p[0]`` from the upper part of the wide
-       product. The difference is ``p[1]``.
-
-    Raises :class:`InputError` if the products overlap and ``b_width`` is more than half of
-    ``factor_width``.
+    Latency is two cycles, or three if the products overlap (:func:`overlaps`) in an operand of
+    ``factor_width`` bits. Raises :class:`InputError` if they overlap and ``b_width`` is more than
+    half of it.
     """
 
     def __init__(
@@ -166,6 +132,7 @@ class PackedMultiplier(Component):
         m.d.comb += [
             both.b.eq((self.b[1] << low) + self.b[0]),
             self.p[0].eq(both.p[:low].as_signed()),
+            # A negative lower product borrows 1 from the upper one.
             self.p[1].eq(both.p[low:].as_signed() + both.p[low - 1]),
         ]
 
@@ -212,10 +179,9 @@ def low_product(a: Value, b: Value) -> Value:
 class MultiplierPair(Component):
     """Two signed 8-bit multipliers with enables at the operand registers.
 
-    Operands ``a_0`` and ``a_1`` are loaded in cycles with ``a_en`` at 1, ``b_0`` and ``b_1`` in
-    cycles with ``b_en`` at 1. Output ``p_i`` is the product of the values that the registers of
-    ``a_i`` and ``b_i`` held in the previous cycle. No register is reset. The pair is a separate
-    module so that a build can replace it by hardware multipliers.
+    Registers of ``a_0`` and ``a_1`` load while ``a_en`` is 1, those of ``b_0`` and ``b_1`` while
+    ``b_en`` is 1. ``p_i`` is the product of the values that the registers of ``a_i`` and ``b_i``
+    had in the previous cycle.
     """
 
     def __init__(self) -> None:

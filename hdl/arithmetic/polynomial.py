@@ -21,11 +21,9 @@ def horner(
 ) -> Signal:
     """Place a pipeline in ``m`` for ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
 
-    Returns the signal with the result. ``coefficients`` is the tuple (c0, c1, c2), and ``t`` is
-    unsigned. The result follows these inputs by ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1;
-    in other cycles the pipeline holds. ``slope_width`` is the width (bits) of the signed sum in the
-    inner parentheses, ``c1 + (c2 * t >> len(t))``. ``sum_width`` is the width (bits) of the
-    result, which is signed.
+    Returns the signed result, ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1 after (c0, c1, c2)
+    and the unsigned ``t``. ``slope_width`` is the width of the inner sum, and ``sum_width`` that of
+    the result (bits).
     """
     c0_0, c1_0, c2_0 = coefficients
     t_width = len(t)
@@ -53,11 +51,9 @@ def horner(
 class PiecewisePolynomial(Component):
     """A polynomial of degree 2 whose coefficients depend on the segment of the operand.
 
-    The upper bits of the operand ``x`` are the number of a segment, and the lower bits are the
-    position in this segment. ``y`` is the value of ``polynomial`` (a :class:`Polynomial`) at this
-    operand. Latency is ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1; the pipeline holds in other
-    cycles. Throughput is one operand per enabled cycle. The multipliers have registers at operands
-    and product.
+    The upper bits of ``x`` are a segment's number, the lower bits the position in it. The value
+    ``y`` follows by ``POLYNOMIAL_LATENCY`` cycles with ``en`` at 1. Throughput is one value per
+    such cycle.
     """
 
     def __init__(self, polynomial: Polynomial):

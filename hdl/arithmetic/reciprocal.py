@@ -24,12 +24,10 @@ MAX_WIDTH = 64
 
 
 class Normalizer(Component):
-    """Normalize an integer: find the position of its leading one, and the bits below this position.
+    """Finds the leading one of an integer ``x``, and the bits below it.
 
-    ``exponent`` is the position of the leading one of ``x``, and ``fraction`` the
-    ``FRACTION_WIDTH`` bits below it. If ``x`` has fewer bits below the leading one, zeros are
-    appended; if it has more, the lowest bits are dropped. For ``x`` of 0, ``nonzero`` is 0 and the
-    other outputs are undefined. Latency is ``ceil(ceil_log2(width) / 2)`` enabled cycles. Raises
+    ``exponent`` is the position of the leading one, and ``fraction`` the next ``FRACTION_WIDTH``
+    bits. If ``x`` is 0, ``nonzero`` is 0, and these outputs are undefined. Raises
     :class:`InputError` if ``width`` is not from 1 to 64.
     """
 
@@ -141,18 +139,11 @@ class _Inverse(Component):
 
 
 class Reciprocal(_Inverse):
-    """Compute ``1 / x`` as approximately ``mantissa * 2**exponent`` for integers of ``width`` bits.
+    """Computes ``1 / x`` as about ``mantissa * 2**exponent``; ``x`` has ``width`` bits.
 
-    ``mantissa`` and ``exponent`` equal :func:`celosia.sim.reciprocal.reciprocal` bit for bit. The
-    operand is first normalized: divided by the power of two that makes it at least 1 and less than
-    2. The mantissa is ``2**17`` divided by this number, approximated by a piecewise polynomial and
-    rounded. The mantissa has 17 bits. A rounded mantissa of ``2**17``, which needs one bit more, is
-    halved, and the exponent is increased by one. The relative error is at most ``1.13 * 2**-17``.
-    The reciprocals of powers of two are exact. For an operand of 0, both outputs are 0.
-
-    ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; all registers hold in
-    other cycles. Throughput is one operand per enabled cycle; ``valid_o`` is ``valid_i`` after this
-    latency. Raises :class:`InputError` if ``width`` is not from 1 to 64.
+    ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; ``valid_o`` is
+    ``valid_i`` after it. For 0, ``mantissa`` and ``exponent`` are 0. Raises :class:`InputError` if
+    ``width`` is not from 1 to 64.
     """
 
     def __init__(self, width: int):

@@ -16,19 +16,11 @@ LOST_BITS = 8
 
 
 class RoundingShift(Component):
-    """A right shift that rounds to nearest, ties away from zero.
+    """Rounds ``x / 2**amount`` to nearest, ties away from zero, as the sum ``floor + up``.
 
-    The rounded quotient ``x / 2**amount`` is the sum of two outputs, as in gemmlowp's
-    RoundingDivideByPOT. ``floor`` is the quotient rounded down, and ``up`` is 1 if the rounded
-    quotient is larger by 1. For example, ``x`` is 10 and ``amount`` is 2. The quotient 2.5 is
-    rounded to 3, so ``floor`` is 2 and ``up`` is 1. If ``x`` is -10, the quotient -2.5 is rounded
-    to -3, so ``floor`` is -3 and ``up`` is 0. The surrounding circuit must add the two outputs, and
-    can add a further number in the same adder. ``width`` is the width of the signed ``x`` (bits);
-    ``amount`` is from 0 to 31.
-
-    Latency is ``latency`` cycles with ``en`` at 1, throughput one result per enabled cycle; all
-    registers hold while ``en`` is 0. The path from registers to ``up`` has two LUTs in series.
-    Raises :class:`InputError` if the width is not a positive integer.
+    ``floor`` is the quotient rounded down, and ``up`` is 0 or 1. ``amount`` is from 0 to 31.
+    Latency is one cycle with ``en`` at 1. Raises :class:`InputError` if ``width``, the bits of
+    ``x``, is not positive.
     """
 
     latency = 1
@@ -76,11 +68,10 @@ class RoundingShift(Component):
 
 
 def bounds_layout() -> data.StructLayout:
-    """Return the layout of the zero point and the two clamp bounds of a :class:`Requantizer`.
+    """Return the layout of the zero point and the clamp bounds of a :class:`Requantizer`.
 
-    A requantizer adds the zero point ``zero``, and then clamps its result to the bounds ``low`` and
-    ``high``. The layout also has two differences: ``above_low`` is ``zero - low``, and
-    ``above_high`` is ``zero - high``.
+    ``zero`` is added before the result is clamped to ``low`` and ``high``. ``above_low`` is
+    ``zero - low``, and ``above_high`` is ``zero - high``.
     """
     return data.StructLayout(
         {
@@ -103,30 +94,15 @@ def bounds_of(zero: int, low: int, high: int) -> dict[str, int]:
 
 
 class Requantizer(Component):
-    """Requantize one 32-bit sum per cycle by equation (1) of docs/numerics.md.
+    """Requantizes one 32-bit sum per cycle: equation (1) of docs/numerics.md.
 
-    The output ``y`` is the sum plus a bias, multiplied by a factor and rounded, plus a zero point,
-    and clamped to two bounds. The factor is ``multiplier * 2**(shift - 31)``.
-
-    The sum ``x``, ``bias`` and ``multiplier`` (32 bits, signed) and ``shift`` (-31 to 30, positive
-    to the left) are sampled in the same cycle, and may change every cycle. ``bounds``
-    (:func:`bounds_layout`) has the zero point and the bounds of the result, ``low <= high``, of 8
-    or 16 bits. The bounds for a sum must arrive on this port ``bounds_delay`` cycles (with ``en``
-    at 1) after the sum.
-
-    ``x + bias`` and its left shift wrap at 32 bits; no later operation wraps. A result is rounded
-    twice, as in TFLite. First, the product with the multiplier is divided by ``2**31`` and rounded
-    to nearest, ties upwards. Second, the right shift rounds to nearest, ties away from zero.
-
-    Latency is ``latency`` cycles with ``en`` at 1, throughput one result per such cycle; registers
-    hold while ``en`` is 0. By default, a requantizer has four hardware multipliers of 17x17 bits.
-    If ``multiplier_width`` is 16, it has two hardware multipliers, and the low 16 bits of
-    ``multiplier`` count as 0. If ``registered`` is true, a further register follows the left shift
-    and adds a cycle, for large devices with long wires. If ``sleep`` is true, there is an input
-    ``take``: ``x``, ``bias``, ``multiplier`` and ``shift`` are sampled only in cycles with ``take``
-    and ``en`` at 1.
-
-    Raises :class:`InputError` if ``multiplier_width`` is neither 16 nor 32.
+    ``y`` is ``(x + bias) * multiplier * 2**(shift - 31)``, rounded as in TFLite, plus a zero point,
+    and clamped. ``x``, ``bias`` and ``multiplier`` are signed 32-bit numbers; ``x + bias`` and its
+    left shift wrap. ``shift`` is from -31 (to the right) to 30. ``bounds`` has the zero point and
+    the bounds (:func:`bounds_layout`), ``bounds_delay`` cycles after the sum. Latency is
+    ``latency`` cycles with ``en`` at 1. If ``sleep`` is true, the operands load only while ``take``
+    is also 1. If ``multiplier_width`` is 16, the low 16 bits of ``multiplier`` count as 0; if it is
+    neither 16 nor 32, :class:`InputError` is raised.
     """
 
     def __init__(
@@ -166,13 +142,9 @@ class Requantizer(Component):
         return self.latency - 1
 
     def circuit(self, m: Module) -> None:
-        """Build a pipeline with one stage for each operation.
+        """Build a pipeline; a signal's suffix is the number of the stage that computes it.
 
-        The sum plus the bias is shifted left, multiplied, and shifted right with rounding. Then the
-        zero point is added, and the result is clamped. The number at the end of a signal's name is
-        the pipeline stage that computes the signal: stage 4 computes ``doubled_4``. If
-        ``registered`` is true, a further register follows the left shift. The numbers do not count
-        this register: each signal after the left shift is then valid one cycle later.
+        The numbers do not count the register that ``registered`` adds after the left shift.
         """
         m.submodules.rounding = rounding = RoundingShift(33)
 

@@ -7,14 +7,11 @@ from celosia.hdl.component import Component
 
 
 class HalfProducts(Component):
-    """The four products of the 16-bit halves of two 32-bit words, which are stored in registers.
+    """The four products of the 16-bit halves of two stored words, ``a`` and ``b``.
 
-    ``a`` is stored in cycles with ``a_en`` at 1, ``b`` in cycles with ``b_en`` at 1. From the next
-    cycle on, the outputs are products of the stored words. ``high`` is the product of the upper
-    halves, both signed. ``low`` is the product of the lower halves, both unsigned. ``left`` is the
-    signed product of a's upper half (signed) and b's lower half (unsigned). ``right`` is the signed
-    product of a's lower half (unsigned) and b's upper half (signed). The registers have no reset. A
-    build can replace this module by a module with hardware multipliers.
+    ``a_en`` and ``b_en`` store the words, for products from the next cycle on. ``high`` multiplies
+    upper halves (signed), ``low`` lower halves (unsigned), ``left`` a's upper and b's lower half,
+    ``right`` the others.
     """
 
     def __init__(self) -> None:
@@ -46,12 +43,11 @@ class HalfProducts(Component):
 
 
 class WideMultiplier(Component):
-    """A multiplier whose ``p`` is the 64-bit product of signed ``a`` and ``b``.
+    """A multiplier whose ``p`` is the 64-bit product of the signed numbers ``a`` and ``b``.
 
-    A cycle with ``start`` at 1 loads ``a`` and begins a product. A cycle with ``b_en`` at 1 loads
-    ``b``; it must be the cycle of ``start`` or an earlier cycle. If ``rounds`` is 1 in the cycle of
-    ``start``, ``p`` is the product plus ``2**30``. ``busy`` is 1 in the cycle after ``start``.
-    ``p`` is valid from two cycles after ``start`` until the next product replaces it.
+    ``b_en`` loads ``b``. In the same or a later cycle, ``start`` loads ``a``; ``p`` is valid two
+    cycles later, and ``busy`` is 1 in between. If ``rounds`` is 1 together with ``start``, ``p``
+    includes ``2**30``.
     """
 
     a: In(32)

@@ -47,9 +47,8 @@ def output_layout(lanes: int) -> data.StructLayout:
 def sum_layout(lanes: int) -> data.StructLayout:
     """Return the layout of a beat of the sum of two rows: ``s``, ``mask`` and ``last``.
 
-    ``s`` has a signed 16-bit sum for each of ``lanes`` lanes: an element of the first row plus the
-    element of the second row in the same column. A lane's bit of ``mask`` is 1 if the lane has a
-    sum. ``last`` is 1 in the last beat of the rows.
+    ``s`` has a signed 16-bit sum for each of ``lanes`` lanes. A lane's bit of ``mask`` is 1 if the
+    lane has a sum. ``last`` is 1 in the last beat of a row.
     """
     elements = data.ArrayLayout(signed(16), lanes)
     return data.StructLayout({"s": elements, "mask": lanes, "last": 1})
@@ -66,23 +65,19 @@ def scaled_width(max_row: int) -> int:
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
     """Return the layout of a beat of scaled elements: ``scaled``, ``mask`` and ``last``.
 
-    ``scaled`` has a product for each of ``lanes`` lanes: a 16-bit element multiplied by the number
-    of elements in its row (at most ``max_row``). A lane's bit of ``mask`` is 1 if the lane has an
-    element. ``last`` is 1 in the last beat of a row.
+    ``scaled`` has, for each of ``lanes`` lanes, an element times the number of elements in its row,
+    at most ``max_row``. ``mask`` and ``last`` are as in :func:`sum_layout`.
     """
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
 
 
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
-    """Build a register that stores the sums of the two rows; return its valid bit and its beat.
+    """Add the two rows of ``i`` (:func:`input_layout`) beat by beat; return a valid bit and a beat.
 
-    ``i`` is a stream of beats of both rows (:func:`input_layout`). If the argument ``add`` is 1,
-    the sums are the fields ``x + r`` of a beat, saturated to 16 bits. If ``add`` is 0, the sums are
-    ``x``. In lanes whose bit of the beat's field ``mask`` is 0, the sums are 0.
-
-    The valid bit is 1 while the register has a beat, in the layout of :func:`sum_layout`. The
-    argument ``moves`` must be 1 in each cycle in which the next circuit accepts this beat.
+    The beat (:func:`sum_layout`) is ``x + r``, saturated to 16 bits, or ``x`` if ``add`` is 0. It
+    comes from a register. ``moves`` must be 1 in each cycle in which the next circuit accepts the
+    beat.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))
@@ -98,12 +93,11 @@ def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Sig
 
 
 class NormalizeLane(Component):
-    """Normalize one element: ``((scaled - total) * mantissa) / 2**right``, rounded.
+    """Normalizes one element: ``((scaled - total) * mantissa) / 2**right``, with ties up.
 
-    Rounding is to nearest, ties up. ``scaled`` is the element times the row's length. ``total`` is
-    the sum of the row. ``mantissa`` and ``right`` represent the inverse root of the row's variance
-    (:class:`celosia.hdl.functions.row_statistics.RowStatistics`). Latency is ``latency`` cycles,
-    throughput one result per cycle. The lane uses two multipliers of at most 17x17 bits.
+    ``scaled`` is the element times the row's length, and ``total`` the row's sum. ``mantissa`` and
+    ``right`` come from :class:`RowStatistics`. Latency is ``latency`` cycles, throughput one result
+    per cycle.
     """
 
     latency = 5
@@ -138,31 +132,15 @@ class NormalizeLane(Component):
 
 
 class AddNormUnit(Component):
-    """Add two rows; output the sum row and the normalized sum row, reading the input once.
+    """Adds two rows; outputs the sum row and the normalized sum row, reading the input once.
 
-    In a beat of the input stream ``i``, ``x`` and ``r`` have ``lanes`` 16-bit elements each.
-    ``mask`` is 1 for elements of the row, and ``last`` is 1 in the row's last beat. ``n`` is the
-    number of elements of the row, from 1 to ``max_row``. If ``add`` is 1, the sum is
-    ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. If ``rms`` is 1, the norm is the RMS
-    norm (as if the mean of ``s`` were 0); if ``rms`` is 0, it is the layer norm. ``eps`` is added
-    to ``n**2`` times the variance. ``n``, ``add``, ``rms`` and ``eps`` must not change from the
-    first accepted input beat to the last output beat.
-
-    Each output stream has a beat for each input beat, in input order, with the same ``mask`` and
-    ``last``. ``o_sum`` outputs the elements of ``s``, which are 0 where the mask is 0. ``o``
-    outputs the normalized elements ``value`` (32 bits, 16 fraction bits), which are undefined where
-    the mask is 0. Both streams equal ``celosia.sim.norm.normalize`` bit for bit. ``n**2`` times the
-    variance is computed exactly, and its inverse root has 17 bits. A normalized element is rounded
-    to nearest, ties up; its magnitude is at most the square root of ``n``. If variance and ``eps``
-    are 0, all normalized elements are 0.
-
-    Throughput is one beat per cycle on all streams, for rows of any length. The first normalized
-    beat of a row appears ``latency`` cycles after the row's last input beat. If ``o_sum`` stalls,
-    the input stalls at once. If ``o`` stalls, the input stalls when the row buffer is full; the
-    buffer has space for the longest row and about ``latency`` more beats. If ``parity`` is true,
-    words of the row buffer have parity bits, and bit 1 of the output ``errors`` reports that a
-    wrong word was read. Raises :class:`InputError` if ``lanes`` is not positive, or ``max_row`` not
-    from 1 to 8192.
+    ``i`` has the elements ``x`` and ``r`` of two rows. ``o_sum`` outputs ``x + r``, saturated to 16
+    bits, or ``x`` if ``add`` is 0. ``o`` outputs the normalized sums with 16 fraction bits, rounded
+    with ties up. ``n`` is the number of elements of a row. ``rms`` selects the RMS norm instead of
+    the layer norm. ``eps`` is added to ``n**2`` times the variance. Throughput is one beat per
+    cycle. The first normalized beat follows the row's last input beat by ``latency`` cycles. If
+    ``parity`` is true, ``errors`` reports wrong words. Raises :class:`InputError` if ``lanes`` is
+    below 1, or ``max_row`` not 1 to 8192.
     """
 
     i: stream.Interface

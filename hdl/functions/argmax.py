@@ -20,14 +20,11 @@ def largest_layout() -> data.StructLayout:
 
 
 class ArgmaxUnit(Component):
-    """Finds the largest element of a row and the column of this element.
+    """Finds the largest element of a row, and the lowest column that has it.
 
-    If several elements are the largest, the result has the lowest of their columns. If ``valid`` is
-    1, ``i`` has a beat of ``count`` elements: lane 0 has the element of column ``column``, and the
-    next lanes those of the next columns. The beats of a row arrive in ascending order of columns,
-    at most one per cycle. ``fresh`` must be 1 in the first beat of a row, and discards the result
-    of the previous row. ``o`` is the result for those beats of the row that entered at least
-    ``latency`` cycles ago. Raises :class:`InputError` if ``lanes`` is not positive.
+    If ``valid`` is 1, ``i`` has ``count`` elements, from column ``column`` on. ``fresh`` is 1 in a
+    row's first beat. ``o`` includes all beats of at least ``latency`` cycles ago. Raises
+    :class:`InputError` if ``lanes`` is below 1.
     """
 
     def __init__(self, lanes: int):

@@ -65,6 +65,7 @@ class FunctionLane(Component):
         byte, segment = x[3:8], x[FUNCTION_T_WIDTH:]
         place = Mux(self.polynomial, segment, byte)
         m.d.comb += [
+            # A read of the same 8 bytes in this cycle is undefined.
             ram.write_en.eq(self.write.en << self.write.index[:3]),
             ram.write_addr.eq(Cat(self.write.index[3:], self.write.slot)),
             ram.write_data.eq(self.write.value.as_unsigned().replicate(ROW_BYTES)),
@@ -93,17 +94,9 @@ class FunctionLane(Component):
 class FunctionTable(Component):
     """Evaluates activation functions from ``slots`` tables of 256 bytes, in ``lanes`` lanes.
 
-    Each lane has a copy of all tables. A table has the values of an 8-bit function, or coefficients
-    of a piecewise polynomial. If the input ``polynomial`` is 0, ``value[lane]`` is byte
-    ``index[lane] + 128`` of table ``slot``, with a latency of ``TABLE_LATENCY`` cycles. If
-    ``polynomial`` is 1, ``result[lane]`` is the polynomial's value at the 16-bit ``index[lane]``
-    (equation (17) of docs/numerics.md), clamped to ``operand_width`` signed bits. Its latency is
-    ``latency`` cycles. Only cycles with ``en`` at 1 count; all registers hold while ``en`` is 0.
-
-    The port ``write`` writes a byte of a table to all copies. In the cycle of the write, a read of
-    the same aligned 8 bytes is undefined. ``level`` is the protection level of the memories:
-    ``none``, ``detect`` or ``correct``. Throughput is one value per lane and one write in every
-    cycle. Each lane uses two multipliers.
+    If ``polynomial`` is 0, ``value`` is byte ``index`` + 128 of table ``slot``, ``TABLE_LATENCY``
+    cycles later. Else ``result`` is equation (17), ``latency`` cycles later. Only cycles with
+    ``en`` at 1 count.
     """
 
     latency = POLYNOMIAL_LATENCY

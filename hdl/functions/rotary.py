@@ -20,26 +20,11 @@ NARROW_FRACTION = 8
 
 
 class RotaryUnit(Component):
-    """Rotates pairs of elements of ``y``, or multiplies the elements of ``y`` by those of ``r``.
+    """Rotates pairs of elements of ``y``, or multiplies ``y`` by ``r`` less ``r_zero``.
 
-    ``y`` has ``lanes`` signed 16-bit elements. If ``times`` is 0, elements 2j and 2j + 1 of ``y``
-    are a point, which the unit rotates. Elements 2j and 2j + 1 of ``pairs`` are the cosine and the
-    sine of the angle, in Q1.15; the rotated elements are divided by ``2**15``. If ``times`` is 1,
-    each element of ``y`` is multiplied by ``r - r_zero``, and the product is divided by ``2**4``.
-    The elements of ``r`` have 8 bits, and ``r_zero`` is their zero point.
-
-    If ``wide`` is 1, the elements of ``o`` are clamped to 16 bits. If ``wide`` is 0, the results
-    are divided by a further ``2**8``, and clamped to ``operand_width`` bits. A result is rounded
-    once, before it is clamped: to nearest, ties up. ``times``, ``wide`` and ``r_zero`` must not
-    change while elements are in the unit.
-
-    Latency is ``latency`` cycles with ``en`` at 1, throughput one beat per cycle with ``en`` at 1.
-    All registers hold while ``en`` is 0. Each pair of lanes needs only three multipliers of at most
-    17x17 bits. This is possible because both rotated elements use one product (Gauss): the cosine
-    times the sum of the two elements of ``y``.
-
-    Raises :class:`InputError` if ``lanes`` is not positive and even, or if ``operand_width`` is not
-    from 2 to 16 bits.
+    ``times`` selects products. ``pairs`` has cosine and sine (Q1.15) of each pair. ``o`` is
+    rounded, ties up, and clamped; without ``wide``, it is divided by ``2**8`` first. Latency is
+    ``latency`` cycles with ``en``.
     """
 
     latency = ROTARY_LATENCY

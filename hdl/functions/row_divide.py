@@ -31,11 +31,11 @@ def probability_layout(lanes: int) -> data.StructLayout:
 
 
 class DivideLane(Component):
-    """One lane of :class:`RowDivide`: divides the exponential of a score by the sum of its row.
+    """Divides the exponential of a softmax score by the sum of its row.
 
     The exponential is ``mantissa * 2**(-16 - shift)``, and the reciprocal of the sum is
-    ``inverse * 2**(-16 - scale)``. The product ``p`` is rounded to the nearest multiple of 2**-24.
-    Latency is ``DIVIDE_LATENCY`` cycles, throughput one result per cycle.
+    ``inverse * 2**(-16 - scale)``. ``p`` is their product in units of ``2**-24``, rounded to
+    nearest. Latency is ``DIVIDE_LATENCY`` cycles.
     """
 
     def __init__(self, scale_width: int):

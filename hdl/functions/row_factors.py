@@ -35,25 +35,11 @@ def numbered_layout(factors: int) -> data.StructLayout:
 
 
 class RowFactors(Component):
-    """Add two rows; output the sum row and its RMS normalization factor, reading the input once.
+    """Adds two rows; outputs the sums and each row's RMS normalization factor.
 
-    A beat of the input stream ``i`` has 16-bit elements of two rows, ``x`` and ``r``. If ``add`` is
-    1, the sum is ``s = sat16(x + r)``; if ``add`` is 0, it is ``s = x``. ``n`` is the number of
-    elements of a row.
-
-    The factor of a row is ``1 / sqrt(n * sum(s**2) + eps)``. The product of ``n``, ``s`` and the
-    factor is ``s`` divided by the root mean square of the row (except for ``eps``). This unit does
-    not multiply: a later matrix product of the row ``s`` is multiplied by the factor.
-
-    The output streams ``o_sum`` and ``o`` have the same elements ``s``. ``o_sum`` is the residual
-    sum to store, with 16-bit elements. ``o`` is the row to requantize, with 32-bit elements. On
-    each of the two streams, every input beat has an output beat with the same ``mask`` and
-    ``last``. A beat leaves both streams in the same cycle, at least one cycle after it entered.
-    Throughput is one beat per cycle.
-
-    The output ``factor`` has a row's factor in units of ``2**-16``, as ``mantissa / 2**right``. It
-    is valid ``latency`` cycles after the row's last beat has left. Factors equal those of
-    ``celosia.sim.norm.row_factors`` bit for bit; only ``right`` may differ if ``mantissa`` is 0.
+    ``o`` and ``o_sum`` output the sums s: ``x + r``, saturated to 16 bits, or ``x`` if ``add`` is
+    0. ``factor`` is ``1 / sqrt(n * sum(s**2) + eps)`` in units of ``2**-16``, ``latency`` cycles
+    after a row's last sums.
     """
 
     i: stream.Interface

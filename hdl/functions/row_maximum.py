@@ -18,13 +18,11 @@ SCORE_WIDTH = 16
 
 
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
-    """Return the layout of a beat of softmax scores: ``q``, ``mask`` and ``last``.
+    """Return the layout of a beat of softmax scores: 16-bit ``q`` per lane, ``mask`` and ``last``.
 
-    ``q`` has a 16-bit score for each of ``lanes`` lanes. A lane's bit of ``mask`` is 1 if the score
-    takes part in the softmax. ``last`` is 1 in the last beat of a row. ``factors`` is the number of
-    row factors (reciprocals of the sum of a row's exponentials) that the machine can store. If
-    ``factors`` is not 0, the layout also has ``number``, the index at which the factor of the
-    beat's row will be stored.
+    ``mask`` is 1 for scores that take part. ``last`` is 1 in a row's last beat. If ``factors`` is
+    not 0, the machine stores ``factors`` reciprocals of row sums, and ``number`` is the index for
+    the row.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -32,11 +30,10 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 
 
 def maximum_layout(factors: int = 0) -> data.StructLayout:
-    """Return the layout of a row's largest softmax score: the signed 16-bit field ``maximum``.
+    """Return the layout of a row's largest softmax score, ``maximum`` (signed, 16 bits).
 
-    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
-    the machine can store. If ``factors`` is not 0, the layout also has ``number``, the index at
-    which the factor of the row will be stored.
+    If ``factors`` is not 0, the machine stores ``factors`` reciprocals of row sums, and ``number``
+    is the index for the row.
     """
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
@@ -69,21 +66,10 @@ def _larger(a: Value, b: Value) -> Value:
 
 
 class RowMaximum(Component):
-    """Outputs each beat of a row of softmax scores together with the largest score of the row.
+    """Outputs each beat of softmax scores together with the largest score of its row.
 
-    ``i`` receives the beats (:func:`score_layout`). A score whose bit of ``mask`` is 0 is ignored.
-    If all scores of a row are ignored, the row's maximum is -32,768. ``o`` outputs the beats in
-    order, each with the maximum of its row. Latency from the last input beat of a row to the first
-    output beat is ``ceil_log2(lanes) + 3`` cycles, throughput one beat per cycle.
-
-    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
-    the machine can store. If ``factors`` is not 0, each beat on ``i`` also has ``number``, the
-    index at which the factor of its row will be stored. ``o`` then outputs ``number`` together with
-    the maximum.
-
-    If ``parity`` is true, each beat and each maximum that the unit stores has a parity bit. Bit 1
-    of the output ``errors`` reports that a word with a wrong parity bit was read; bit 0 is always
-    0.
+    Masked scores are ignored; the maximum of a row without others is -32,768. A row's first beat
+    leaves ``latency`` cycles after its last beat has arrived. Throughput is one beat per cycle.
     """
 
     i: stream.Interface

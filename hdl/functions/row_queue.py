@@ -15,27 +15,11 @@ FIFO_LATENCY = 2
 
 
 class RowQueue(Component):
-    """Stores the beats of a row until a value of the row, such as its sum, arrives.
+    """Delays the beats of a row until a value of the row, such as its sum, arrives.
 
-    A beat enters on ``beat``, in a cycle with ``beat_en`` at 1. The value of the beat's row enters
-    later on ``row``, in a cycle with ``row_en`` at 1. ``o`` outputs every beat with the value of
-    its row. ``beat`` has a field ``last``, which is 1 in the last beat of a row.
-
-    The queue cannot refuse a beat or a value. So the sender must reserve space for each beat before
-    it begins to compute the beat. To reserve space, the sender sets ``commit`` to 1 in a cycle with
-    the output ``room`` at 1. If the beat is the last of a row, ``commit_last`` must also be 1; this
-    reserves space for the value of the row. The beat enters in the cycle of ``commit`` or later.
-    The space becomes free when the beat leaves on ``o``.
-
-    A row has at most ``max_beats`` beats. ``waiting`` is the largest number of cycles from the
-    ``commit`` of a row's last beat to the arrival of the row's value. If every value arrives within
-    ``waiting`` cycles, ``room`` becomes 0 only if ``o`` stalls, and throughput is one beat per
-    cycle for rows of any length. The first beat of a row leaves ``ROW_LATENCY`` cycles after the
-    row's value arrived, or later if beats of earlier rows are still in the queue. ``o`` comes from
-    registers.
-
-    If ``parity`` is true, each beat and each value in the queue has a parity bit. Bit 1 of the
-    output ``errors`` reports that a word with a wrong parity bit was read; bit 0 is always 0.
+    The sender must reserve space for each beat by ``commit``, while ``room`` is 1. A row has at
+    most ``max_beats`` beats. ``o`` outputs every beat with the value of its row, from
+    ``ROW_LATENCY`` cycles after the value on.
     """
 
     def __init__(
@@ -48,6 +32,7 @@ class RowQueue(Component):
         parity: bool = False,
     ):
         level = "detect" if parity else "none"
+        # A value comes ``waiting`` cycles or less after its row's last commit, so rows have no gap.
         # Room is known two cycles after a beat was committed, and leaves one place unused.
         in_flight = waiting + ROW_LATENCY + FIFO_LATENCY + 4
         self.beats = protected_fifo(beat.size, max_beats + in_flight, level)
@@ -55,11 +40,11 @@ class RowQueue(Component):
         super().__init__(
             {
                 "commit": In(1),
-                "commit_last": In(1),
+                "commit_last": In(1),  # with commit: the beat is the last of its row
                 "room": Out(1, init=1),
-                "beat_en": In(1),
+                "beat_en": In(1),  # the beat enters, in the cycle of its commit or later
                 "beat": In(beat),
-                "row_en": In(1),
+                "row_en": In(1),  # the value of the oldest row without value enters
                 "row": In(row),
                 "o": Out(stream.Signature(data.StructLayout({"beat": beat, "row": row}))),
                 **error_port(level),

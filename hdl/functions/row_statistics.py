@@ -21,20 +21,11 @@ CHUNK_WIDTH = 17
 
 
 class RowStatistics(Component):
-    """Sum each row and compute ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
+    """Sums each row and computes ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
-    A beat enters in each cycle with ``valid_i`` at 1. ``n`` is the number of elements in the row.
-    ``s`` has the beat's ``lanes`` 16-bit elements, which must be 0 past the row's end; ``last`` is
-    1 for the last beat of a row. If ``rms`` is 1, the unit uses and outputs 0 in place of the sum
-    of ``s``. ``n``, ``rms`` and ``eps`` must not change while a row is in the unit.
-
-    The result leaves ``latency`` cycles after the last beat of a row. ``valid_o`` is then 1 for one
-    cycle, ``total`` is the sum, and ``mantissa`` and ``right`` represent the inverse root. To
-    multiply a number by the inverse root, multiply it by ``mantissa`` and shift the product right
-    by ``right``; the result has 16 fraction bits. The argument of the root is an exact integer;
-    :class:`celosia.hdl.arithmetic.reciprocal.ReciprocalSqrt` computes the inverse root.
-
-    Throughput is one beat per cycle, even for rows of one beat; inputs are never refused.
+    ``valid_i`` enters a beat ``s``, 0 past the row's end; ``last`` marks a row's last one.
+    ``latency`` cycles later, ``total`` is the sum, and the root is ``mantissa / 2**(right + 16)``.
+    If ``rms`` is 1, the sum counts as 0.
     """
 
     def __init__(self, *, lanes: int, max_row: int):

@@ -25,26 +25,21 @@ ONE_EXPONENT = -WEIGHT_FRACTION - OCTAVE_MANTISSA
 
 
 def scored_layout(lanes: int, factors: int) -> data.StructLayout:
-    """Return the layout of a beat of softmax scores with the largest score of the beat's row.
+    """Return the layout of a beat of softmax scores with the largest score of its row.
 
-    The field ``beat`` has the scores of ``lanes`` lanes (:func:`score_layout`). The field ``row``
-    has the largest score of the row, the 16-bit number ``maximum``.
-
-    ``factors`` is the number of row factors (reciprocals of the sum of a row's exponentials) that
-    the machine can store. If ``factors`` is not 0, ``row`` also has ``number``, the index at which
-    the factor of the row will be stored.
+    The field ``beat`` has the scores (:func:`score_layout`), and ``row`` the largest score
+    (:func:`maximum_layout`). ``factors`` is the number of reciprocals of row sums that the machine
+    stores.
     """
     return data.StructLayout({"beat": score_layout(lanes), "row": maximum_layout(factors)})
 
 
 class WeightLanes:
-    """A pipeline that computes the softmax exponentials of a row and the reciprocal of their sum.
+    """A pipeline for the softmax exponentials of a row, and the reciprocal of their sum.
 
-    The exponential of a score is ``2**((score - largest) / 256)``, with the largest score of the
-    row. The pipeline never stalls. ``weighed`` is the number of cycles from a beat of scores to the
-    beat of their exponentials. ``inverted`` is the number of cycles from the last beat of a row's
-    scores to the reciprocal of the sum. If ``late`` is true, a further register makes both numbers
-    larger by 1.
+    The exponential ``2**((score - largest) / 256)`` follows its score by ``weighed`` cycles. The
+    reciprocal follows the row's last scores by ``inverted`` cycles. If ``late`` is true, these
+    latencies are larger by 1.
     """
 
     def __init__(self, lanes: int, max_beats: int, *, late: bool = False):
@@ -57,33 +52,17 @@ class WeightLanes:
         self._sum_width = WEIGHT_FRACTION + count_width
         self._reciprocal = Reciprocal(self._sum_width)
         self.inverted = self._summed + 1 + self._reciprocal.latency
+        # A weight is mantissa * 2**(-16 - shift), a reciprocal inverse * 2**(-16 - scale).
         weight = data.StructLayout({"mantissa": OCTAVE_MANTISSA + 1, "shift": SHIFT_WIDTH})
         self.weights = data.ArrayLayout(weight, lanes)
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
     def place(self, m, i, accepted, weights, mask, row):
-        """Add the pipeline to module ``m``, and connect its inputs and outputs.
+        """Add the pipeline to ``m``; return (exponentials, valid, last, inverted).
 
-        Two arguments are inputs of the pipeline:
-
-        - ``i``: a beat of scores with the largest score of its row (:func:`scored_layout`).
-        - ``accepted``: 1 in a cycle in which ``i`` enters the pipeline.
-
-        Three arguments are signals of the caller, which the pipeline drives:
-
-        - ``weights``: for each lane of a beat, the exponential ``mantissa * 2**(-16 - shift)``.
-        - ``mask``: the field ``mask`` of the beat in ``weights``. A lane with a 0 in ``mask`` has
-          the exponential 0.
-        - ``row``: the reciprocal of the sum of a row's exponentials,
-          ``inverse * 2**(-16 - scale)``.
-
-        The function returns four further outputs as a tuple ``(fixed, valid, last, inverted)``:
-
-        - ``fixed``: a list with the exponential of each lane in Q1.28, rounded down. A beat is in
-          ``fixed`` one cycle later than in ``weights``.
-        - ``valid``: 1 in a cycle in which ``weights`` and ``mask`` have a beat.
-        - ``last``: 1 in a cycle in which ``weights`` and ``mask`` have the last beat of a row.
-        - ``inverted``: 1 in a cycle in which ``row`` has a reciprocal.
+        If ``accepted`` is 1, beat ``i`` (:func:`scored_layout`) enters. Outputs are ``weights``,
+        ``mask`` and ``row``. ``valid`` and ``last`` mark beats in ``weights``, ``inverted`` marks
+        ``row``. Exponentials are a cycle later.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -126,23 +105,11 @@ class WeightLanes:
 
 
 class RowWeights(Component):
-    """Computes the softmax exponentials of a row of scores, and the reciprocal of their sum.
+    """Computes the softmax exponentials of a row, and the reciprocal of their sum.
 
-    ``i`` receives beats of scores with the largest score of their row (:func:`scored_layout`). The
-    exponential of a score is ``2**((score - largest) / 256)``. ``o`` outputs each beat of
-    exponentials with the reciprocal of its row's sum:
-
-    - ``beat.weight`` has a ``mantissa`` and a ``shift`` for each lane. The exponential is
-      ``mantissa * 2**(-16 - shift)``, and 0 in lanes whose bit of ``mask`` is 0.
-    - ``row`` has the numbers ``inverse`` and ``scale``. The reciprocal is
-      ``inverse * 2**(-16 - scale)``.
-
-    Latency from the last input beat of a row to the first output beat is
-    ``ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 12`` cycles, throughput one beat per
-    cycle. ``sum_width`` is the width (bits) of the sum of a row with ``max_beats`` beats. If
-    ``parity`` is true, each beat and each reciprocal that the unit stores has a parity bit. Bit 1
-    of the output ``errors`` reports that a word with a wrong parity bit was read; bit 0 is always
-    0.
+    Each lane of ``o`` has the exponential ``mantissa * 2**(-16 - shift)``; the reciprocal is
+    ``inverse * 2**(-16 - scale)``. A row leaves ``latency`` cycles after its last beat on ``i``,
+    one beat per cycle.
     """
 
     i: stream.Interface
@@ -190,20 +157,11 @@ class RowWeights(Component):
 
 
 class DeferredWeights(Component):
-    """Turns scores into softmax exponentials, and outputs the reciprocal of the sum of each row.
+    """Computes softmax exponentials without division, and the reciprocal of each row's sum.
 
-    The unit does not divide the exponentials by their sum. Instead, a later command multiplies the
-    attention results of the row by the reciprocal (equation (23) of docs/numerics.md). The
-    reciprocal is called the row's factor.
-
-    ``i`` receives scores with the largest score of their row (:func:`scored_layout`). ``o`` outputs
-    the exponentials in units of ``2**-24``, truncated (:func:`probability_layout`). The exponential
-    of a row's largest score is 1, which is ``2**24`` units. Latency is ``latency`` cycles from an
-    input beat to its output beat, throughput one beat per cycle.
-
-    The port ``factor`` outputs the factor of a row, and the index ``number``. ``number`` is below
-    ``factors``, and is copied from the row's last beat on ``i``. The receiver stores the factor at
-    this index; it cannot refuse a factor.
+    ``o`` outputs exponentials in units of ``2**-24``, truncated, ``latency`` cycles after their
+    scores on ``i``. ``factor`` outputs a row's reciprocal with its ``number``. Throughput is one
+    beat per cycle.
     """
 
     i: stream.Interface

@@ -19,31 +19,15 @@ from celosia.hdl.stream.flow import Flow
 class SoftmaxUnit(Component):
     """Softmax of rows of scores: probabilities proportional to ``2**(q / 256)`` of each score q.
 
-    ``i`` receives rows of 1 to ``max_row`` elements as beats of ``lanes`` columns. A beat has the
-    scores ``q``, a ``mask`` of the columns that take part (0 past the row's end), and ``last`` (1
-    in the row's last beat). ``o`` outputs a beat for each input beat: the probabilities ``p`` in
-    unsigned Q0.24, from 0 to ``2**24``, with ``mask`` and ``last``. Columns whose bit of ``mask``
-    is 0 have probability 0, even if the mask is 0 for the whole row. Results equal
-    :func:`celosia.sim.softmax.softmax` bit for bit. They differ from float64 by at most ``2**-15``
-    for rows of up to 512 elements.
+    ``i`` receives rows of up to ``max_row`` scores, in beats of ``lanes`` columns. ``o`` outputs a
+    beat of probabilities (Q0.24) for each. Throughput is one beat per cycle. A row of n beats
+    appears ``latency + n - 1`` cycles after its last beat. ``latency`` is
+    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the
+    bits of N, ``max_row`` rounded up to whole beats.
 
-    Throughput is one beat per cycle for rows of any length. The first result of a row of n beats
-    appears ``latency + n - 1`` cycles after the row's last beat. ``latency`` is
-    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``. ``sum_width`` is 28 plus the
-    number of bits of N, and N is ``max_row`` rounded up to a multiple of ``lanes``. If ``parity``
-    is true, words of the row buffers have parity bits, and bit 1 of the output ``errors`` reports
-    that a wrong word was read.
-
-    If ``factors`` is not 0, the unit does not divide by the sum. ``p`` are the exponentials of a
-    row's scores, scaled so that the largest is 1, as in :func:`celosia.sim.softmax.row_weights`.
-    The output ``factor`` is the reciprocal of each row's sum; a later command multiplies the
-    attention results of the row by this reciprocal. With each factor, the unit outputs ``number``,
-    the factor's storage index (0 to ``factors - 1``), copied from the last beat of the row.
-    ``latency`` is ``ceil_log2(lanes) + 8``, and the first result of a row appears ``latency``
-    cycles after the row's last beat.
-
-    Raises :class:`InputError` if ``lanes`` is not positive, ``max_row`` not from 1 to 65,536, or
-    ``factors`` not from 0 to 256.
+    If ``factors`` is not 0, ``o`` outputs exponentials, ``ceil_log2(lanes) + 8`` cycles after a
+    row's last beat, and ``factor`` the reciprocal of their sum. Arguments out of range raise
+    :class:`InputError`.
     """
 
     i: stream.Interface

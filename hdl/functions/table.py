@@ -21,15 +21,11 @@ def table_write_signature(slots: int) -> wiring.Signature:
 
 
 class LookupTable(Component):
-    """``slots`` tables of 256 signed bytes, with one copy for each of ``lanes`` lanes.
+    """Tables of 256 signed bytes: ``slots`` tables, with a copy for each of ``lanes`` lanes.
 
-    ``value[lane]`` is entry ``index[lane] + 128`` of table ``slot``. It follows ``index`` and
-    ``slot`` by ``TABLE_LATENCY`` cycles with ``en`` at 1, and holds while ``en`` is 0.
-
-    If ``write.en`` is 1, ``write.value`` is written to entry ``write.index`` (0 to 255) of table
-    ``write.slot`` in all copies; a read of this entry in that cycle is undefined. Throughput is one
-    value per lane and one write in every cycle. Raises :class:`InputError` if ``lanes`` or
-    ``slots`` is not positive.
+    ``value`` is entry ``index`` + 128 of table ``slot``, ``TABLE_LATENCY`` cycles with ``en`` at 1
+    later. ``write`` writes an entry of all copies. Raises :class:`InputError` if ``lanes`` or
+    ``slots`` is below 1.
     """
 
     def __init__(self, lanes: int, slots: int = 1, level: str = "none"):
