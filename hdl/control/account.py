@@ -8,26 +8,19 @@ from celosia.hdl.component import Component
 
 
 class ArrayAccount(Component):
-    """Classifies each cycle of a run as work of the array, or by the cause for which it is idle.
+    """Classifies each cycle of a run as work of the array, or by the cause of its idleness.
 
-    The outputs describe the previous cycle. Each line of this table has an output and its
-    condition; the output fill has two lines. If ``running`` was 1 in the previous cycle, exactly
-    one output is 1: the output of the first line whose condition was true. Otherwise all outputs
-    are 0.
+    If ``running`` was 1 in the previous cycle, one output is 1: the first in this list whose
+    condition was true. Otherwise all outputs are 0.
 
-    ============ ==========================================================================
-    product      a vector of activations enters the array (``sends``)
-    memory       a scratchpad port keeps the next vector waiting (``refused``)
-    fill         commands have vectors to send (``filling``), but the array does not hold their
-                 weights yet
-    wait_NAME    the next command lacks a dependency token from engine NAME (``lacking``);
-                 of several such engines, the first in the order of ``Engine`` is reported
-    fill         sums are still in the array's pipeline (``busy``)
-    queue        the matrix engine has no command: the next instruction is for another engine,
-                 and waits for room in the queue of that engine (``blocked``)
-    over         there is no command, and the program has ended (``halted``)
-    fetch        there is no command yet
-    ============ ==========================================================================
+    - ``product``: a vector enters the array (``sends``).
+    - ``memory``: the scratchpad keeps a vector waiting (``refused``).
+    - ``fill``: weights are loaded (``filling``).
+    - ``wait_NAME``: the next command lacks a token of engine NAME (``lacking``).
+    - ``fill``: sums are still in the pipeline (``busy``).
+    - ``queue``: no command; the next instruction waits for another engine (``blocked``).
+    - ``over``: the program has ended (``halted``).
+    - ``fetch``: there is no command yet.
     """
 
     def __init__(self) -> None:

@@ -16,25 +16,14 @@ from celosia.hdl.stream.pipeline import delay
 class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; each cycle adds ``count_NAME`` to the counter NAME.
 
-    ``widths`` maps each counter's name NAME to the width of the input ``count_NAME`` (bits). The
-    counters are words of a memory. An increment reaches the memory at most
-    ``max(3, len(widths)) + 3`` cycles later. A cycle with ``clear`` at 1 sets all counters to 0.
-
-    ``settled`` is 1 when the memory has all increments of a run, so that the host can read the
-    final numbers. ``settled`` is computed from the input ``hold``, which has no other effect:
-
-    - During a run, ``hold`` must be 1. The counters count, and ``settled`` is 0.
-    - In the first cycle after the run, ``hold`` must be 0. The counters still count in this cycle.
-    - In later cycles, until the next run, all increments must be 0. ``settled`` becomes 1
-      ``max(3, len(widths)) + 4`` cycles after the first cycle after the run.
-
-    ``value`` is the content of the counter that ``index`` selected in the previous cycle, or 0 if
-    ``index`` selected no counter. The argument ``places`` lists the values of ``index`` that select
-    the counters, in the order of ``widths``; the default is 0, 1 and so on.
+    ``widths`` maps NAME to the bits of ``count_NAME``. ``value`` is the counter that ``index``
+    selected in the previous cycle. ``settled`` becomes 1 ``max(3, len(widths)) + 4`` cycles after
+    ``hold`` becomes 0.
     """
 
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):
         self.widths = dict(widths)
+        # The values of ``index`` that select the counters, in the order of ``widths``.
         self.places = list(places or range(len(self.widths)))
         # A position without a counter, written in turns that have no counter.
         self.nobody = min(set(range(len(self.places) + 1)) - set(self.places))
@@ -104,6 +93,7 @@ class Counters(Component):
         m.d.comb += totals.write_addr.eq(place)
         m.d.sync += shown.write_addr.eq(turn_places[delay(m, turn, 1)])
 
+        # ``hold`` is 1 during a run; increments in the first cycle after it still count.
         settling = Signal(range(turns + 5))
         m.d.comb += self.settled.eq(settling == 0)
         with m.If(self.hold):

@@ -30,17 +30,9 @@ def _parity(word: Value) -> Value:
 class CommandQueue(Component):
     """Assembles commands of ``engine`` from program words, and queues up to ``depth`` of them.
 
-    A command is a header word, followed by one word for each operand. ``i`` receives at most one
-    word per cycle; a command appears on ``o`` at least ``latency`` cycles after its last word was
-    accepted. Operands that an instruction does not have are undefined. ``busy`` is 1 while the
-    queue has a command or part of a command.
-
-    If ``depth`` is 3 or more, a memory stores all commands except the newest, and the attribute
-    ``stored`` is true; otherwise registers store all commands.
-
-    If ``parity`` is true, the header and each operand of a queued command have two parity bits, for
-    the lower and the upper half of their bits. If ``o`` offers a command with a wrong parity bit,
-    the output ``wrong`` becomes 1 in the next cycle.
+    A command is on ``o`` at least ``latency`` cycles after its last word on ``i``. Operands that it
+    lacks are undefined. ``busy`` is 1 while a word is queued. ``wrong`` is 1 one cycle after wrong
+    parity on ``o``.
     """
 
     stages = 0
@@ -181,11 +173,8 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for machines with option ``registered``.
 
-    The queue differs from the base class in the cycle after a command has left on ``o``:
-
-    - If ``depth`` is 2, ``o`` offers no command in this cycle.
-    - If ``depth`` is 3 or more, ``o`` can offer the same command again in this cycle. The receiver
-      must not accept a command in this cycle.
+    In the cycle after a command has left on ``o``, ``o`` may offer it again, and the receiver must
+    accept no command.
     """
 
     stages = 1
@@ -291,20 +280,13 @@ _GRANTS = (_DirectGrant, _StagedGrant)
 class Dispatch(Component):
     """Queues the commands of each engine; issues a command when its dependency tokens have arrived.
 
-    ``i`` receives the words of the sequencer. ``o_NAME`` issues commands to engine NAME. A
-    dependency token reports to one engine that another engine has completed a command. The pop mask
-    of a command selects engines. The command is issued when its engine has a token from each
-    selected engine, and consumes these tokens.
-
-    ``done_NAME`` is 1 in a cycle in which engine NAME completes a command. In this cycle, each
-    engine in the mask ``push_NAME`` receives a token. ``idle`` is 1 if no word or command is
-    queued, and all issued commands have completed. ``waiting_NAME`` is 1 if a command for engine
-    NAME lacks tokens; ``lacking_NAME`` is the mask of the engines whose tokens are missing. If more
-    than 255 tokens from one engine to another are unused, ``overflow`` is 1 until ``clear``, and
-    the results of the run are invalid.
-
-    In machines with the option ``registered`` (more pipeline registers), each queue receives words
-    through a register slice. Words, commands and ``idle`` are then one cycle later.
+    A token reports to one engine that another engine has completed a command. ``i`` receives the
+    words of the sequencer, and ``o_NAME`` issues commands to engine NAME. A command consumes a
+    token from each engine in its pop mask. ``done_NAME`` is 1 when engine NAME completes a command;
+    each engine in the mask ``push_NAME`` then receives a token. ``lacking_NAME`` is the mask of
+    engines whose tokens a command lacks; ``waiting_NAME`` is 1 if it lacks any. ``idle`` is 1 if
+    all commands have completed. ``overflow`` is 1 after more than 255 unused tokens of two engines.
+    ``clear`` removes all tokens.
     """
 
     def __init__(self, control: Control):

@@ -39,20 +39,9 @@ def counter_names(config: Config) -> list[str]:
 class HostRegisters(RunRegisters):
     """The registers of ``celosia.arch.registers``, on the bus ``host``.
 
-    If ``program_en`` is 1, the host writes ``program_data`` to word ``program_addr`` of the program
-    memory. If ``register_en`` is 1, the host writes ``register_data`` to the sequencer's register
-    ``register_index`` (R1 to R15). ``start`` is 1 for one cycle when a run begins at program
-    address ``pc``.
-
-    The input ``count_NAME`` is added to counter NAME in each cycle, and ``start`` clears the
-    counters. ``widths`` maps the name of each counter to the width of its ``count_NAME`` (bits).
-    STATUS reports the end of a run when the counters are complete, a few cycles after ``busy``
-    falls.
-
-    ``faults``, ``abort``, ``recovered`` and ``irq`` are the ports of
-    :class:`celosia.hdl.control.outcome.Outcome` with these names. ``largest`` has the value and the
-    column of the largest element that the vector engine found. The host reads the column in the
-    register ARGMAX, and the value in ARGMAX_VALUE.
+    ``start`` is 1 for one cycle when a run begins at program address ``pc``; it clears the
+    counters. ``count_NAME`` is added to counter NAME in each cycle. ``widths`` maps NAME to the
+    bits of ``count_NAME``.
     """
 
     def __init__(self, program_depth: int, widths: Mapping[str, int], *, argmax: bool = False):
@@ -67,9 +56,11 @@ class HostRegisters(RunRegisters):
                 "abort": Out(1),
                 "forget": Out(1),
                 "irq": Out(1),
+                # The largest element and its column, for ARGMAX_VALUE and ARGMAX.
                 **({"largest": In(largest_layout())} if argmax else {}),
                 "start": Out(1),
                 "pc": Out(addr_width),
+                # Writes of the host to the program memory and the sequencer's registers.
                 "program_en": Out(1),
                 "program_addr": Out(addr_width),
                 "program_data": Out(WORD_WIDTH),

@@ -13,12 +13,9 @@ from celosia.hdl.component import Component
 class Loops(Component):
     """Stores the first word and the remaining iterations of up to ``LOOP_LEVELS`` nested loops.
 
-    A cycle with ``enter`` at 1 opens a loop whose body begins at program word ``pc`` and runs
-    ``count`` times; ``count`` must be at least 1. At the end of the innermost loop's body, ``turn``
-    must be 1 for one cycle. In this cycle the output ``again`` is 1 if the body must run again,
-    from word ``start`` on. If ``again`` is 0, ``turn`` closes the loop. ``full`` is 1 while
-    ``LOOP_LEVELS`` loops are open, and ``enter`` must then be 0. ``empty`` is 1 while no loop is
-    open, and ``turn`` must then be 0. ``clear`` closes all loops.
+    ``enter`` opens a loop of ``count`` iterations, at least 1, from word ``pc`` on. ``turn`` ends
+    an iteration: if ``again`` is 1, the next one begins at ``start``, else the loop closes.
+    ``clear`` closes all.
     """
 
     def __init__(self, addr_width: int):

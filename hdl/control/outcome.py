@@ -12,35 +12,16 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins the runs that the host requests, and reports how each run ends.
 
-    In a cycle with ``control_en`` at 1, the host writes ``control`` to the register CONTROL. A
-    write of bit START requests a run. ``start`` is then 1 for one cycle, as soon as ``recovered``
-    is 1. ``recovered`` is 0 while the core is reset after an aborted run.
-
-    A run, from its request on, ends by the first of these events. ``cause`` is then the reason
-    (:class:`celosia.arch.registers.Cause`):
-
-    - ``working`` is 0 in a cycle after ``start``: all work is done. ``cause`` is NONE.
-    - The host writes bit ABORT or FORGET of CONTROL. ``cause`` is ABORTED.
-    - A bit of ``faults`` is 1 after the run has started. ``cause`` is the number of the lowest such
-      bit.
-    - ``outside`` is 1 when the run would start: the program counter is not in the program memory.
-      The run does not start. ``cause`` is PROGRAM.
-    - Bit SILENCE of ``faults`` is 1 before the run has started: external memory does not answer, so
-      that the reset of the core cannot finish. The run does not start. ``cause`` is SILENCE.
-
-    ``abort`` is 1 in the cycle of a write of ABORT or FORGET, and in the cycle of a fault after the
-    start. The core must then be reset. ``forget`` is 1 in the cycle of a write of FORGET.
-
-    During a run, a write of START is ignored. Only if the same write has the bit ABORT or FORGET,
-    the current run ends and a new run is requested.
-
-    ``busy`` is 1 during a run, and while ``recovered`` is 0. After SILENCE, ``busy`` is 0 even if
-    ``recovered`` is 0, so that the host does not wait forever.
-
-    When ``busy`` falls after a run, one bit of ``interrupt`` becomes 1: bit 0 if ``cause`` is NONE,
-    otherwise bit 1. A bit remains 1 until the host clears it by the same bit of ``take``.
-    ``enable`` is the register INTERRUPT_ENABLE. ``irq`` is 1 if a bit of ``interrupt`` and the same
-    bit of ``enable`` are 1.
+    - ``control``: a write to CONTROL if ``control_en`` is 1. START requests a run; ABORT or FORGET
+      ends it.
+    - ``start``: 1 for one cycle, when ``recovered`` is 1. There is no start if ``outside`` is 1.
+    - ``working``: if it is 0, the run ends.
+    - ``faults``: a bit at 1 ends the run; before the start, only SILENCE does.
+    - ``cause``: reason of the end (:class:`celosia.arch.registers.Cause`).
+    - ``abort``: 1 when the core must be reset.
+    - ``busy``: 1 during a run, and until ``recovered`` is 1.
+    - ``interrupt``: bit 0 is set after the cause NONE, else bit 1. ``take`` clears them.
+    - ``irq``: 1 if ``interrupt & enable`` is not 0.
     """
 
     def __init__(self) -> None:
@@ -65,6 +46,7 @@ class Outcome(Component):
         )
 
     def circuit(self, m):
+        # After SILENCE the core's reset cannot finish, so that ``busy`` must not wait for it.
         running, wanted, given_up = Signal(), Signal(), Signal()
         stops, asked, go = Signal(), Signal(), Signal()
         faults = Signal.like(self.faults)

@@ -13,16 +13,9 @@ is also the least number of ``scrub`` cycles, more than the number of registers 
 class Recovery(Component):
     """Resets the core and clears its memories, after ``abort`` and after a reset of the machine.
 
-    After ``abort``, recovery first isolates the core from external memory by a
-    :class:`celosia.hdl.memory.guard.MemoryGuard`. ``close`` requests the isolation, and ``closed``
-    is 1 once the core is isolated. Next, ``clear`` resets the core for ``FLUSH`` cycles. Then
-    ``scrub`` is 1 for ``depth`` cycles, while ``scrub_addr`` counts up from 0: each memory clears
-    its word at this address. Recovery ends when external memory owes no answer (``owed`` is 0).
-    After a reset of the machine, recovery begins with ``clear``.
-
-    ``depth`` is the number of words of the deepest cleared memory; values below ``FLUSH`` are
-    replaced by ``FLUSH``. ``idle`` is 1 when recovery is complete and a run may begin. If no
-    transfer is outstanding, ``idle`` rises ``FLUSH + depth + 3`` cycles after ``abort``.
+    ``depth`` is the number of words of the deepest memory, at least ``FLUSH``. A run may begin if
+    ``idle`` is 1. If no memory transfer is outstanding, that is ``FLUSH + depth + 3`` cycles after
+    ``abort``.
     """
 
     def __init__(self, depth: int):
@@ -30,11 +23,11 @@ class Recovery(Component):
         super().__init__(
             {
                 "abort": In(1),
-                "closed": In(1),
-                "owed": In(1),
-                "close": Out(1),
-                "clear": Out(1, init=1),
-                "scrub": Out(1),
+                "closed": In(1),  # the core is isolated from external memory
+                "owed": In(1),  # external memory has answers to give
+                "close": Out(1),  # isolate the core
+                "clear": Out(1, init=1),  # reset the core
+                "scrub": Out(1),  # each memory clears its word scrub_addr
                 "scrub_addr": Out(range(self.depth)),
                 "idle": Out(1),
             }

@@ -10,24 +10,24 @@ from celosia.hdl.control.outcome import Outcome
 
 
 class RunRegisters(Component):
-    """Base class of the registers by which the host begins, stops and observes runs.
-
-    ``pc`` is the last value written to the register PC, the program address at which a run begins.
-    A run can begin only if this value is less than ``program_depth``. ``faults`` has a bit for each
-    reason to stop a run, and ``recovered`` is 1 if recovery (the reset of the core after a stopped
-    run) has finished. ``abort`` is 1 in a cycle in which a fault or the host stops the run.
-    ``forget`` is 1 if the host writes the bit FORGET (forget outstanding memory accesses) to the
-    register CONTROL. ``irq`` is the interrupt request to the host.
-    """
+    """Base class of the registers by which the host begins, stops and observes runs."""
 
     program_depth: int
+    """Size of the program memory (words); a run can begin only at a smaller address."""
     host: Any
+    """The register bus."""
     pc: Any
+    """The program address at which a run begins: the last value written to the register PC."""
     faults: Any
+    """A bit for each cause that stops a run."""
     recovered: Any
+    """1 if the reset of the core after a stopped run has finished."""
     abort: Any
+    """1 in a cycle in which a fault or the host stops the run."""
     forget: Any
+    """1 in a cycle in which the host writes the bit FORGET to the register CONTROL."""
     irq: Any
+    """The interrupt request to the host."""
 
     def written(self, name: str) -> Value:
         """Return a bit that is 1 if the host writes the register ``name`` in this cycle."""

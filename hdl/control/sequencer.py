@@ -115,35 +115,13 @@ class _Decoded(data.Struct):
 class Sequencer(Component):
     """Executes a program: sends words of engine instructions to ``o``, runs control instructions.
 
-    ``start`` starts the program at word ``pc``. ``busy`` is 1 until the instruction HALT ends: HALT
-    sets ``halted`` to 1 and waits until the input ``idle`` is 1 (no engine works). An instruction
-    is a header word, followed by operand words. Headers are sent unchanged. An operand word (an
-    immediate and a register number) is sent as the sum of the immediate and the register's value,
-    modulo ``2**28``. At most one word is sent per cycle. A control instruction takes one cycle per
-    word, and an ENDLOOP one cycle more if the loop's body runs again.
-
-    There are two pipeline stages. The first stage reads a word from memory, reads the operand's
-    register, and decodes the word as a header. The second stage executes the word. In machines with
-    the option ``registered`` (more pipeline registers), each word is decoded when the host writes
-    the word, and the result is stored with the word. If the program memory has the protection level
-    ``correct``, a corrected word takes one cycle more (``celosia.hdl.memory.late_ram``).
-
-    These errors stop the run:
-
-    - a header that has a reserved bit at 1 or an opcode that this configuration lacks;
-    - a loop nested deeper than LOOP_LEVELS, or with a count outside 1 to 65,535;
-    - an ENDLOOP without LOOP, or a SET of a register other than 1 to 15;
-    - a program that continues after the last word of the program memory.
-
-    ``cause`` is the :class:`celosia.arch.registers.Cause` of the latest error. ``error`` is 1 from
-    the second cycle after the wrong word was executed until the next start. In the cycle before
-    ``error`` becomes 1, no word is sent and no instruction writes a register. ``advance`` is 1 in a
-    cycle in which a word is executed.
-
-    While no program runs, the host writes the program through the ports ``program_*``, and
-    registers through ``register_*``. Registers keep their values from run to run. Register 0 always
-    has the value 0, which must be stored once: a cycle with ``scrub`` at 1 and ``register_en`` at 0
-    stores it.
+    ``start`` starts the program at word ``pc``. ``busy`` is 1 until its end. HALT sets ``halted``,
+    and ends the program when ``idle`` is 1 (no engine works). At most one word is executed per
+    cycle; ``advance`` is then 1. An operand is sent as the sum of its immediate and its register,
+    modulo ``2**28``. ``error`` is 1 from the second cycle after a wrong word until the next start,
+    and ``cause`` is its reason. ``program_en`` stores ``program_data`` at word ``program_addr``.
+    ``register_en`` stores ``register_data`` in register ``register_index``. Otherwise ``scrub``
+    stores 0 in register 0.
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):
@@ -236,6 +214,8 @@ class Sequencer(Component):
         now = self._decode(m, here, word, present, starting)
         action = Signal(Action)
         m.d.comb += action.eq(Mux(outside & present, Action.REFUSE, now.action))
+        # Refused: unknown opcodes, reserved bits, LOOPs too deep or with a count that does not fit,
+        # ENDLOOPs without LOOP, SETs of other registers than 1 to 15, words behind the last one.
         wrong = Signal()
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [

@@ -10,14 +10,11 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Computes the increments of a counter that measures the length of an activity (cycles).
+    """Computes the increments of a counter of cycles from an activity's first to its last cycle.
 
-    The counter counts all cycles from the first to the last cycle with ``active`` at 1. It includes
-    pauses: the cycles between them with ``active`` at 0. ``grows`` is the number to add to the
-    counter in the current cycle. If ``active`` is 0, ``grows`` is 0. If ``active`` is 1, ``grows``
-    is 1 plus the length (cycles) of a pause just before this cycle. A pause counts as at most
-    ``2**PAUSE_WIDTH - 1`` cycles. ``clear`` begins a new activity; cycles before its first active
-    cycle are not counted. ``grows`` depends combinationally on ``active``.
+    ``grows`` is 0 while ``active`` is 0. Otherwise it is 1 plus the length (cycles) of a pause just
+    before, at most ``2**PAUSE_WIDTH - 1``. ``grows`` has no register. ``clear`` begins a new
+    activity.
     """
 
     def __init__(self) -> None:

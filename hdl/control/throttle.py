@@ -10,10 +10,9 @@ from celosia.hdl.ports import ThermalPort
 class Throttle(Component):
     """Slows down a hot machine: its memories move data in only one of every ``period`` cycles.
 
-    The machine becomes hot when ``temperature`` exceeds ``hot``, and is hot until ``temperature``
-    is below ``cool``. ``hold`` is 1 in the cycles in which the memories must not move data; it is
-    always 0 while the machine is not hot. ``hold`` follows a change of ``temperature`` by two
-    cycles.
+    The machine is hot from ``temperature`` above ``hot`` until ``temperature`` below ``cool``.
+    ``hold`` is 1 in the cycles in which the memories must not move data; it follows ``temperature``
+    by two cycles.
     """
 
     def __init__(self, period: int):
