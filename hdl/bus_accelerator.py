@@ -19,22 +19,11 @@ PREFIXES = {"axi4": "m_axi_", "wishbone": "wbm_"}
 
 
 class BusAccelerator(Component):
-    """A Transformer accelerator with its external memory on a standard bus.
+    """An accelerator with its external memory on a standard bus.
 
-    ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if a bit of the register INTERRUPT and the same bit of INTERRUPT_ENABLE are 1. The
-    argument ``bus`` is the name of the memory's bus, ``axi4`` or ``wishbone``. :class:`Axi4Bridge`
-    and :class:`WishboneBridge` define the bus signals and their timing.
-
-    ``mem_error`` is 1 from the first error response of the memory until reset, and a new run does
-    not clear it. The register STATUS, in contrast, reports an error only if it occurs in the latest
-    run. The bridge to the bus is reset while ``rst`` is 1, and when the host writes the bit FORGET
-    (forget outstanding accesses) to the register CONTROL. The bus must be reset at the same time as
-    the bridge.
-
-    Two ports exist only if the configuration has the option ``trace``. The port ``trace`` reports
-    each write of the vector engine to the scratchpad, and the port ``events`` reports the activity
-    of every engine. Raises :class:`InputError` if the bus is unknown.
+    ``bus`` is ``axi4`` (:class:`Axi4Bridge`) or ``wishbone`` (:class:`WishboneBridge`); another bus
+    raises :class:`InputError`. ``irq`` is 1 while an enabled interrupt waits. ``mem_error`` is 1
+    from the first error until reset.
     """
 
     def __init__(self, config: Config, bus: str, addresses: BusAddress):
@@ -63,6 +52,7 @@ class BusAccelerator(Component):
         connect(m, accelerator.mem_write, bridge.write)
         m.d.comb += [
             bus.clk.eq(ClockSignal()),
+            # The bus outside must be reset together with the bridge.
             bus.rst.eq(ResetSignal() | accelerator.mem_forget),
             accelerator.mem_error.eq(bridge.failed),
             accelerator.mem_reset.eq(ResetSignal()),

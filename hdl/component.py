@@ -54,26 +54,17 @@ def _store(construct: Callable) -> Callable:
 
 
 class Component(wiring.Component):
-    """Base class of components that may become separate modules; equal components share a module.
+    """Base class of the project's circuits; equal components can share one module.
 
-    A subclass adds its statements and submodules to the module ``m`` in its method ``circuit(m)``,
-    or defines ``elaborate`` instead. If the platform is a :class:`Placer`, the platform decides
-    whether the component becomes a separate module. With any other platform, Amaranth elaborates
-    the component as usual. A subclass must follow these rules:
-
-    - It communicates through its ports only.
-    - It uses only the clock domain ``sync`` and domains derived from ``sync``.
-    - Its circuit depends only on its attributes. Each attribute must be a number, a text, a shape,
-      a record of ``celosia.arch``, or a list or mapping of these. Another type is allowed only if
-      the constructor's arguments determine the attribute's value.
-    - If it needs a separate reset or enable, it has a port for it: ``ResetInserter`` and
-      ``EnableInserter`` have no effect inside a separate module.
-
-    Before the first statement of a subclass's constructor, each argument becomes an attribute with
-    the same name. If an argument and a port have the same name, the attribute is the port. An
-    argument that is not of its annotated type raises :class:`celosia.arch.errors.InputTypeError`.
+    A subclass adds statements to the module ``m`` in ``circuit(m)``, or defines ``elaborate``. Its
+    constructor's arguments become attributes; one of a wrong type raises
+    :class:`celosia.arch.errors.InputTypeError`.
     """
 
+    # A module is shared only if a component uses nothing but its ports, attributes and the domain
+    # ``sync``. Its attributes are numbers, texts, shapes, records of ``celosia.arch``, or lists and
+    # mappings of these, or follow from the constructor's arguments. ``ResetInserter`` and
+    # ``EnableInserter`` have no effect inside a module: resets and enables are ports.
     def __init_subclass__(cls, **kwargs):
         """Store a constructor's arguments, and let the platform decide before ``elaborate``."""
         super().__init_subclass__(**kwargs)
@@ -98,9 +89,7 @@ class Component(wiring.Component):
 class InDomain(Elaboratable):
     """The component ``component``, clocked by the domain ``domain`` of the surrounding circuit.
 
-    The component is written for the clock domain ``sync``; inside it, ``sync`` is renamed to
-    ``domain``. The component can still become a separate module, if the platform is a
-    :class:`Placer` (a platform that decides which components become separate modules).
+    Inside the component, the clock domain ``sync`` is renamed to ``domain``.
     """
 
     def __init__(self, component: wiring.Component, domain: str):

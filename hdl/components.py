@@ -26,16 +26,13 @@ _ALONE = PRESETS["tiny"]
 class SystolicArray(systolic.SystolicArray):
     """A systolic array of ``rows`` x ``cols`` elements; the base class describes ports and timing.
 
-    By default each element stores 2 weights; operands have 8 bits and sums 32 bits. ``acc_width``
-    (bits of a sum) must be enough for at least one product; to avoid overflow, the user limits the
-    number of products in a sum. Keyword arguments can change these fields of
-    :class:`celosia.Config`: ``weight_depth``, ``operand_width``, ``acc_width``, ``zero_points``,
-    ``operand_gating``, ``sleep``, ``multiplier``, ``registered``. Raises
-    :class:`celosia.InputError` if a field's name is unknown, or if the values of fields contradict
-    each other.
+    ``fields`` are fields of :class:`celosia.Config`. By default operands have 8 bits, and sums 32.
+    Raises :class:`celosia.InputError` if a field is unknown or fields contradict each other.
     """
 
     def __init__(self, *, rows: int, cols: int, **fields: Any):
+        # Useful fields: weight_depth, operand_width, acc_width, zero_points, operand_gating, sleep,
+        # multiplier, registered.
         # Its user counts the products of a sum, so that any sum of one product must fit.
         config = _ALONE.replace(**({"max_k": 1} | fields | {"rows": rows, "cols": cols}))
         super().__init__(config.part(MatrixConfig))

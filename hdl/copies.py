@@ -93,17 +93,11 @@ _STATE = 15
 
 
 class Guarded(Component):
-    """A component whose control registers have redundant copies.
+    """A component whose control registers have redundant copies; its ports are the same.
 
-    ``component`` is the component without copies; the ports are the same. If ``level`` is
-    ``detect``, each control register has two copies, and the circuit uses the first. An additional
-    output ``differs`` is 1 for one cycle, two cycles after the copies begin to differ. If ``level``
-    is ``correct``, each control register has three copies, and the circuit uses their majority. The
-    next write of the register corrects a wrong copy.
-
-    Components of the data path (such as multipliers and memories) have no copies. In all other
-    components, a control register is any register up to a width (bits) that depends on the
-    component's class.
+    With the level ``detect``, there are two copies; ``differs`` is 1 for one cycle, two cycles
+    after a difference begins. With ``correct``, the circuit uses the majority of three copies. The
+    data path has no copies.
     """
 
     def __init__(self, component: wiring.Component, level: str):

@@ -17,11 +17,9 @@ from celosia.hdl.stream.fields import outputs
 class ReadPort(wiring.Signature):
     """A read port of the scratchpad, seen from the reader.
 
-    ``request`` carries a byte address, a multiple of ``scratchpad_align``. A fixed number of cycles
-    after a request was accepted, ``valid`` is 1 and ``data`` holds the ``line_bytes`` bytes from
-    that address on. The number is ``weight_latency`` at the port for the array's weights, and
-    ``sram_latency`` at other ports. The scratchpad is divided into banks: bytes past the end of the
-    address's bank are undefined. The reader cannot refuse an answer.
+    ``request`` carries a byte address, a multiple of ``scratchpad_align``. ``sram_latency`` cycles
+    later, or ``weight_latency`` for weights, ``valid`` is 1, and ``data`` has ``line_bytes`` bytes
+    from there on. Bytes past a bank's end are undefined.
     """
 
     def __init__(self, access: Access):
@@ -78,10 +76,9 @@ class MemoryReadPort(wiring.Signature):
 class MemoryWritePort(wiring.Signature):
     """The write half of the external memory port, seen from the accelerator.
 
-    ``request`` announces a burst of ``last + 1`` words, written from byte address ``addr`` on.
-    After each request, ``data`` carries the words of its burst. The ``mask`` of a word has one bit
-    per byte, which is 1 if the byte is written. ``written`` is 1 for one cycle for each burst that
-    has been written, in the order of the requests.
+    ``request`` announces a burst of ``last + 1`` words from byte address ``addr`` on. ``data`` then
+    carries the words; a byte is written if its bit of ``mask`` is 1. ``written`` is 1 for one cycle
+    for each completed burst.
     """
 
     def __init__(self, memory: Memory):
@@ -103,12 +100,9 @@ def burst_layout(memory: Memory) -> data.StructLayout:
 def scale_members(cols: int, *, scaled: bool) -> dict[str, Any]:
     """Return the output ports that carry the scales of weights, as a dictionary from name to port.
 
-    The dictionary is empty if ``scaled`` is false: the machine's weights then have no scales.
-    Otherwise the dictionary has these ports:
-
-    - ``"scales"``: one scale for each of the ``cols`` columns of the array.
-    - ``"scaled"``: one bit. If the bit is 1 in a cycle, the receiver multiplies each column's sum
-      by the column's scale.
+    ``"scales"`` has one scale for each of ``cols`` columns. In a cycle with ``"scaled"`` at 1, the
+    receiver multiplies each column's sum by its scale. The dictionary is empty if ``scaled`` is
+    false.
     """
     scales = data.ArrayLayout(SCALE_BITS * scaled, cols)
     return outputs(scaled=scaled, scales=scales)
@@ -118,10 +112,8 @@ class AccumulatePort(wiring.Signature):
     """Sums from the array to the accumulators: one row per cycle, which cannot be refused.
 
     If ``valid`` is 1, the receiver adds ``data``, one sum per column, to the accumulator row
-    ``addr``. If the constructor's argument ``scaled`` is true, the port also has the members
-    ``scaled`` and ``scales`` (:func:`scale_members`). In a cycle with the member ``scaled`` at 1,
-    the receiver first multiplies each sum by the scale of its column; the sums in ``data`` then fit
-    in 18 bits (signed).
+    ``addr``. If ``scaled`` is 1, the receiver first multiplies each sum by the scale of its column
+    (:func:`scale_members`).
     """
 
     def __init__(self, accumulators: Accumulators, cols: int, *, scaled: bool):
@@ -167,12 +159,11 @@ WORD = data.StructLayout({"engine": Engine, "first": 1, "last": 1, "word": unsig
 
 
 class EngineStatus(wiring.Signature):
-    """The status of an engine: its completed commands, their tokens, and whether it works or waits.
+    """The status of an engine: its completed commands, and whether it works or waits.
 
     ``done`` is 1 for one cycle when a command completes; the engines in the mask ``push`` then
-    receive a dependency token. ``busy`` is 1 while the engine has a command. ``stall`` is 1 while
-    the engine has a command and cannot proceed because a memory port does not accept or answer a
-    request.
+    receive a dependency token. ``busy`` is 1 while the engine has a command. ``stall`` is 1 while a
+    memory port lets it wait.
     """
 
     def __init__(self) -> None:
@@ -184,9 +175,9 @@ class EngineStatus(wiring.Signature):
 class HostPort(wiring.Signature):
     """The register bus, seen from the host; ``celosia.arch.registers`` lists the registers.
 
-    ``addr`` is a register's number. ``write_en`` is 1 in a cycle in which that register is written;
-    ``write_data`` is its new value. ``read_data`` is the value of the register that ``addr``
-    selected in the previous cycle.
+    ``addr`` is a register's number. ``write_en`` is 1 if that register is written; ``write_data``
+    is its new value. ``read_data`` is the value of the register that ``addr`` selected in the
+    previous cycle.
     """
 
     def __init__(self) -> None:
@@ -221,16 +212,9 @@ whose tokens the next command waits for."""
 class EventPort(wiring.Signature):
     """Reports, in each cycle, the events of commands and the activity of the multiplier array.
 
-    - ``word_valid`` and ``word``: if ``word_valid`` is 1, ``word`` enters a command queue. The
-      words are the headers and operands of the commands, in program order.
-    - ``engines``: one field for each engine (:data:`ENGINE_EVENT`). ``offered`` reports that the
-      next command is offered to the engine, ``taken`` that the engine accepts it, and ``done`` that
-      a command completes. ``lacking`` is a mask of the other engines that must complete a command
-      before the next command can begin.
-    - ``array``: the activity of the multiplier array in the previous cycle. Each bit is one kind of
-      activity, such as multiplying or waiting. During a run exactly one bit is 1; outside a run all
-      bits are 0. Bit i belongs to the i-th register with a name that begins with ``ARRAY_``
-      (``celosia.arch.registers``). The register counts the cycles in which its bit is 1.
+    If ``word_valid`` is 1, ``word`` enters a command queue. ``engines`` has the events of each
+    engine (:data:`ENGINE_EVENT`). ``array`` has a bit for each of ``ARRAY_CAUSES``: the activity in
+    the previous cycle.
     """
 
     def __init__(self) -> None:
@@ -245,11 +229,10 @@ class EventPort(wiring.Signature):
 
 
 class ThermalPort(wiring.Signature):
-    """Inputs for the temperature of a machine whose configuration has the option ``throttle``.
+    """The temperature of a machine whose configuration has the option ``throttle``.
 
-    ``temperature``, ``hot`` and ``cool`` are numbers in the same, arbitrary unit. The machine
-    becomes hot, and works more slowly, when ``temperature`` exceeds ``hot``. It is hot until
-    ``temperature`` is below ``cool``.
+    The machine is hot, and works more slowly, from ``temperature`` above ``hot`` until
+    ``temperature`` below ``cool``. The unit is arbitrary.
     """
 
     def __init__(self) -> None:
@@ -257,18 +240,11 @@ class ThermalPort(wiring.Signature):
 
 
 class MachinePorts(wiring.Signature):
-    """The external ports of an accelerator, either a machine with engines or a microcoded one.
+    """The external ports of an accelerator.
 
-    ``host`` is the register bus (``celosia.arch.registers``) for loading and starting programs;
-    ``irq`` is 1 if a bit of the register INTERRUPT and the same bit of INTERRUPT_ENABLE are 1.
-    ``mem_read`` and ``mem_write`` are the external memory port; a cycle with ``mem_error`` at 1
-    reports a failed access, and ends the run. ``mem_reset`` must be 1 while external memory is
-    reset, and together with ``rst`` at power-up. It informs the machine that memory will not answer
-    the requests sent before. ``mem_forget`` is 1 for one cycle when the host writes FORGET to the
-    register CONTROL: the machine then no longer waits for answers to earlier requests.
-
-    If the configuration has the option ``trace``, the port ``trace`` reports the vector engine's
-    writes, and ``events`` the activity of every engine.
+    ``host`` is the register bus, and ``irq`` its interrupt. ``mem_read`` and ``mem_write`` access
+    external memory. ``mem_error`` reports a failed access. ``mem_reset`` must be 1 while memory is
+    reset. ``mem_forget`` is 1 when the host writes FORGET.
     """
 
     def __init__(self, memory: Memory, access: Access, *, thermal: bool, trace: bool):
@@ -277,6 +253,7 @@ class MachinePorts(wiring.Signature):
             "mem_read": Out(MemoryReadPort(memory)),
             "mem_write": Out(MemoryWritePort(memory)),
             "mem_error": In(1),
+            # Also 1 together with ``rst`` at power-up; memory answers no earlier request.
             "mem_reset": In(1),
             "mem_forget": Out(1),
             "irq": Out(1),

@@ -58,18 +58,11 @@ def axi4_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member]:
 
 
 class Axi4Bridge(Component):
-    """Turns the external memory port into an AXI4 manager (AMBA AXI, IHI 0022).
+    """Connects the external memory port to AXI4 as a manager (AMBA AXI, IHI 0022).
 
-    ``read`` and ``write`` are the halves of the memory port, with the directions as seen from the
-    memory: a request is an input. A burst of the memory port has at most 256 words within a
-    4096-byte block. The bridge sends each burst as one AXI burst of type INCR with full-width
-    beats. Every channel passes one beat per cycle through registers, which delay it by one cycle.
-    Reads and writes are independent. Any number of reads, and 16 write bursts, may be outstanding.
-
-    ``failed`` is 1 for one cycle for each read beat or write burst with an error response. If a
-    read and a write have error responses in the same cycle, ``failed`` is 1 for one cycle only. A
-    beat or burst with an error counts as completed. ``error`` is 1 from the first error response
-    until reset.
+    Each burst becomes one INCR burst of full-width beats, and must not cross a multiple of 4096
+    bytes. Throughput is one beat per cycle. ``failed`` is 1 for one cycle after an error response,
+    ``error`` from then until reset.
     """
 
     port_meanings = PORT_MEANINGS

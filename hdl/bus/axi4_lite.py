@@ -25,11 +25,10 @@ class Response(enum.Enum, shape=2):
 
 
 class Axi4LiteControl(Component):
-    """Turns the register bus ``host`` into an AXI4-Lite subordinate (AMBA AXI, IHI 0022).
+    """Connects the register bus ``host`` to AXI4-Lite as a subordinate (AMBA AXI, IHI 0022).
 
-    Register n is the word at byte 4n. Accesses are processed one at a time: a write takes three
-    cycles, a read four, and if both reads and writes wait they alternate. Every output is a
-    register. A write of fewer than four bytes is answered by SLVERR, and has no effect.
+    Register n is the word at byte 4n. A write takes three cycles, a read four; if both wait, they
+    alternate. A write of fewer than four bytes has no effect, and is answered by SLVERR.
     """
 
     port_meanings = PORT_MEANINGS

@@ -13,16 +13,18 @@ MAX_WIDTH = 64
 
 @dataclass(frozen=True)
 class BusAddress:
-    """Maps the bytes of external memory to bus addresses; ``base`` is the bus address of byte 0.
+    """Maps the ``2**memory_width`` bytes of external memory to adjacent bus addresses.
 
-    External memory has ``2**memory_width`` bytes, at adjacent bus addresses. ``width`` is the width
-    of a byte address of the bus (bits). Raises :class:`InputError` if the bus address is too
-    narrow, or ``base`` is not a multiple of the size of the memory.
+    Raises :class:`InputError` if ``width`` is not from ``memory_width`` to 64, or ``base`` is not a
+    multiple of the memory's size below ``2**width``.
     """
 
     memory_width: int
+    """Width of a byte address of external memory (bits)."""
     width: int = 32
+    """Width of a byte address of the bus (bits)."""
     base: int = 0
+    """Bus address of byte 0 of external memory."""
 
     def __post_init__(self) -> None:
         """Check the fields."""

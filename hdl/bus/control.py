@@ -15,14 +15,11 @@ CONTROL_PREFIXES = {"axi4-lite": "s_axil_", "wishbone": "wbs_"}
 
 
 class ControlledAccelerator(Component):
-    """A Transformer accelerator with its host port on a standard bus.
+    """An accelerator with its host port on a standard bus.
 
-    ``accelerator`` is :class:`celosia.hdl.accelerator.Accelerator` or
-    :class:`celosia.hdl.bus_accelerator.BusAccelerator`; all of its ports except the host port are
-    also ports of this component. ``control`` is the bus, ``axi4-lite`` or ``wishbone``;
-    :class:`Axi4LiteControl` and :class:`WishboneControl` define signals and timing. Register n of
-    ``celosia.arch.registers`` is the word at byte address 4n. Raises :class:`InputError` if the bus
-    is unknown.
+    ``control`` is ``axi4-lite`` (:class:`Axi4LiteControl`) or ``wishbone``
+    (:class:`WishboneControl`); another bus raises :class:`InputError`. All ports of ``accelerator``
+    except ``host`` are also ports of this component.
     """
 
     def __init__(self, accelerator: Component, control: str):

@@ -47,13 +47,11 @@ def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member
 
 
 class BurstCutter(Component):
-    """Cuts a memory request into bursts of at most ``longest`` words, for a bridge to a bus.
+    """Cuts a memory request into bursts of at most ``longest`` words.
 
-    While ``valid`` is 1, the current burst has ``words`` words and begins at byte address ``addr``;
-    ``final`` is 1 for the last burst of the request. In a cycle with ``take`` at 1 the bridge
-    accepts the current burst. In the next cycle the next burst of the request follows, if there is
-    one. The next ``request`` is accepted when the bridge has accepted all bursts of the previous
-    request.
+    While ``valid`` is 1, a burst of ``words`` words from byte address ``addr`` is offered; ``take``
+    accepts it. ``final`` marks the last burst of the request. ``request`` is accepted when all
+    bursts of the previous request are accepted.
     """
 
     def __init__(self, memory: Memory, longest: int):
@@ -84,22 +82,11 @@ class BurstCutter(Component):
 
 
 class WishboneBridge(Component):
-    """Turns the external memory port into a Wishbone B4 master with registered feedback bursts.
+    """Connects the external memory port to Wishbone B4 as a master, with incrementing bursts.
 
-    ``read`` and ``write`` are the two halves of the memory port, with directions as seen from the
-    memory (a request is an input). Each request becomes linear incrementing bursts of at most
-    ``longest`` words; CYC falls after each burst. If reads and writes both wait, read and write
-    bursts alternate.
-
-    A read burst starts when the bridge's read queue has room for all words of the burst. A write
-    burst starts when the write queue has all words of the burst. Therefore the master inserts no
-    wait states. With an acknowledge in every cycle, a burst of n words takes n + 1 cycles. Every
-    output is a register.
-
-    If the bus answers a word by ``err``, ``failed`` is 1 for one cycle, and the word counts as
-    transferred. The bus cycle ends, and the remaining words of the burst follow in another bus
-    cycle. ``error`` is 1 from the first ``err`` until reset. Raises :class:`InputError` if
-    ``longest`` is not from 1 to 256.
+    A burst of n words takes n + 1 cycles or more. Reads and writes alternate. ``failed`` is 1 for a
+    cycle after an ``err``, ``error`` from then to reset. Raises :class:`InputError` if ``longest``
+    is not 1 to 256.
     """
 
     port_meanings = PORT_MEANINGS

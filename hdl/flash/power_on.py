@@ -46,21 +46,11 @@ _LETTERS = b"".join(line.ljust(_LINE, b"\0") for line in REFUSALS.values())
 
 
 class PowerOn(Component):
-    """Executes the power-on image (requests to the host link) at address ``addr`` of the flash.
+    """Checks the power-on image at flash address ``addr``, and executes its records.
 
-    The image is read twice, so that no part of a damaged image is executed. The first pass checks
-    the image, the second pass executes its records (``celosia.arch.power_on``). An image is refused
-    if its CRC-32 is wrong, or if it ends past the ``size`` readable bytes of the flash. It is also
-    refused if the fingerprint (hash) in its header is not ``configuration``, the fingerprint of the
-    machine's configuration. ``status`` is the value that the host link has last read from the
-    register STATUS. The record WAIT waits until ``status`` reports the end of a run.
-
-    ``o`` outputs the text of the image's records TEXT and LABEL to the serial line. ``o_read``
-    requests bytes from the flash reader, and ``i`` receives the bytes. ``request`` sends requests
-    to the host link, and ``i_answer`` receives the link's answers. ``active`` is 1 until the image
-    is executed or refused; afterwards the link is free for the host. If the image is refused, or
-    stops because of an error, ``refused`` is 1 from then on, and ``o`` outputs the reason
-    (``celosia.arch.power_on.REFUSALS``).
+    ``active`` is 1 until the end. ``refused`` is 1 from an error on, such as a wrong CRC, or a
+    fingerprint other than ``configuration``. ``o`` outputs the image's texts, or the reason of the
+    error, to the serial line.
     """
 
     i: stream.Interface
@@ -72,11 +62,11 @@ class PowerOn(Component):
     def __init__(self, configuration: int, addr: int, size: int):
         super().__init__(
             {
-                "o_read": Out(stream.Signature(READ)),
-                "i": In(stream.Signature(unsigned(8))),
-                "request": Out(Flow(RECEIVED)),
-                "i_answer": In(stream.Signature(unsigned(8))),
-                "status": In(STATUS_WIDTH),
+                "o_read": Out(stream.Signature(READ)),  # requests to the flash reader
+                "i": In(stream.Signature(unsigned(8))),  # bytes from it
+                "request": Out(Flow(RECEIVED)),  # to the host link
+                "i_answer": In(stream.Signature(unsigned(8))),  # from the host link
+                "status": In(STATUS_WIDTH),  # the register STATUS as the link read it last
                 "o": Out(stream.Signature(unsigned(8))),
                 "active": Out(1, init=1),
                 "refused": Out(1),
@@ -115,6 +105,7 @@ class PowerOn(Component):
                 with m.If((length == 0) | (length > most)):
                     m.d.sync += reason.eq(Refusal.CORRUPT)
                     m.next = "REFUSE"
+            # A first pass checks all of the image, so that no part of a damaged one is executed.
             with m.State("CHECK"):
                 m.d.comb += crc.start.eq(1)
                 final = length[:ADDR_WIDTH] + (HEADER_BYTES + CRC_BYTES - 1)

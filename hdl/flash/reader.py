@@ -19,11 +19,9 @@ _COMMAND = 8  # bits
 class FlashPins(wiring.Signature):
     """The pins of an SPI flash, seen from the reader; all outputs are registers.
 
-    ``sck`` is the clock and ``cs_n`` the select line. The other ports have a bit for each of the
-    four data lines. While a line's bit of ``dq_oe`` is 1, the reader drives the line with the
-    line's bit of ``dq_o``; ``dq_i`` is the value of the lines. If the reader has one lane, data
-    line 0 is the data input of the flash and line 1 the data output. Lines 2 and 3 are then the
-    inputs WP and HOLD of the flash, driven to 1.
+    ``sck`` is the clock and ``cs_n`` the select line. ``dq_o`` drives those data lines whose bit of
+    ``dq_oe`` is 1; ``dq_i`` is their value. With one lane, line 0 is the flash's input and line 1
+    its output.
     """
 
     def __init__(self) -> None:
@@ -53,24 +51,9 @@ def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
 class FlashReader(Component):
     """Reads bytes from an SPI flash ``chip``, on 1 or 4 data lines (``lanes``).
 
-    ``i`` receives read requests, and ``o`` returns the bytes in order; the flash clock stops while
-    a byte waits on ``o``. ``clock`` is the frequency of the machine's clock (Hz). ``half`` is the
-    number of machine cycles in half a period of the flash clock; it is computed from ``clock`` and
-    ``chip`` (:class:`celosia.arch.flash.FlashTiming`). A byte takes ``16 * half / lanes`` cycles
-    (one more if ``half`` is 1). The first byte of a request takes about ``80 * half`` cycles more.
-    After the last byte of a request the reader deselects the flash for the time that ``chip``
-    requires, and then accepts the next request.
-
-    The reader first sends the commands of :func:`celosia.arch.flash.start_up`. These commands wake
-    the flash, which an iCE40 leaves in power-down, and end every other mode in which the flash may
-    be. If ``lanes`` is 1, the read command is Fast Read. If ``lanes`` is 4, it is Fast Read Quad
-    Output, for which the flash's bit QE must be 1. The data sheets of W25Q128JV and IS25LP128F
-    define these commands.
-
-    The SPI mode is 0: the flash clock is low when idle, and the flash samples its inputs when the
-    clock rises. The flash changes the data lines when the clock falls. The reader samples them at
-    the next fall, so a bit has a whole clock period to arrive. Raises :class:`InputError` if
-    ``lanes`` is not 1 or 4.
+    ``i`` receives requests, and ``o`` returns the bytes. A byte takes ``16 * half / lanes`` cycles,
+    a request about ``80 * half`` more; ``half`` is half a period of the flash clock. Other
+    ``lanes`` raise :class:`InputError`.
     """
 
     i: stream.Interface
@@ -81,6 +64,7 @@ class FlashReader(Component):
         if lanes not in READS:
             raise InputError(f"Lanes of a flash must be 1 or 4, not {lanes!r}")
         self.timing = chip.at(clock)
+        # They wake the flash, which an iCE40 leaves in power-down, and end its other modes.
         self.steps = start_up(chip, lanes)
         super().__init__(
             {

@@ -15,9 +15,8 @@ ANSWER = data.StructLayout({"status": unsigned(8), "tag": unsigned(8), "length":
 class AnswerSender(Component):
     """Sends the host link's answers (``celosia.arch.link``) as frames, byte by byte.
 
-    ``i`` receives the header of an answer, and ``i_bytes`` the payload; the sender adds the sync
-    byte and the CRC. ``o`` outputs the bytes of the frame. A byte of the payload is offered as soon
-    as it arrives on ``i_bytes``. There is at least one idle cycle between frames.
+    ``i`` receives the header of an answer, and ``i_bytes`` the payload. ``o`` outputs the frame,
+    with sync byte and CRC. A byte of the payload passes in the cycle in which it arrives.
     """
 
     i: In(stream.Signature(ANSWER))

@@ -25,24 +25,11 @@ _WAITING = (Command.READ_MEMORY, Command.WRITE_MEMORY, Command.LOAD_PROGRAM, Com
 
 
 class LinkExecutor(Component):
-    """Executes the requests of the host link (``celosia.arch.link``) one after another.
+    """Executes requests of the host link (``celosia.arch.link``) one after another.
 
-    ``i`` receives the header of a request. The payload of the request is read byte by byte:
-    ``payload_addr`` is the number of a byte, and ``payload_data`` is the byte, one cycle later.
-    ``o`` outputs the header of the answer, and ``o_bytes`` the payload of the answer.
-
-    The requests READ_MEMORY and WRITE_MEMORY access external memory; each byte of a payload is a
-    separate access. While the link executes one of these two requests, ``owns`` is 1: the machine's
-    memory port is then connected to the link instead of the machine.
-
-    If a run is in progress, the link does not execute READ_MEMORY, WRITE_MEMORY, LOAD_PROGRAM and
-    START; the answer has the status BUSY. So ``owns`` is 0 during a run. Between requests, the link
-    reads the register STATUS repeatedly; ``status`` is the value last read.
-
-    ``identity`` is the machine's description in the answer to the request HELLO. The request START
-    begins a run. The host repeats a START, with the same tag (a number in the header), if it
-    receives no answer. So a START that follows an executed START with the same tag is answered but
-    not executed.
+    ``i`` receives a request's header. Byte ``payload_addr`` of its payload must be on
+    ``payload_data`` one cycle later. ``o`` and ``o_bytes`` output the answer. ``owns`` is 1 while
+    the link accesses external memory.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):
@@ -169,6 +156,7 @@ class LinkExecutor(Component):
         last_tag, last_started = Signal(8), Signal()
         again, waits = Signal(), Signal()
         m.d.comb += [
+            # The host repeats a START that it takes for lost: it is answered, not executed.
             again.eq(starts & last_started & (last_tag == header.tag)),
             waits.eq(Cat(header.command == command for command in _WAITING).any()),
         ]

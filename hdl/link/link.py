@@ -16,14 +16,11 @@ from celosia.hdl.stream.flow import Flow
 
 
 class Link(Component):
-    """Answers requests of ``celosia.arch.link``: bytes arrive on ``i``, answers leave on ``o``.
+    """The host link: requests (``celosia.arch.link``) arrive on ``i``, and answers leave on ``o``.
 
-    The link drives an accelerator's host port (``host``) and, while ``owns`` is 1, external memory
-    (``mem_read``, ``mem_write``). ``status`` is the last value that the link has read from the
-    register STATUS. If no byte of a request arrives for ``timeout`` cycles, the request is dropped
-    and answered as corrupt. The link consists of a :class:`RequestReceiver`, a
-    :class:`LinkExecutor` and an :class:`celosia.hdl.link.answer.AnswerSender`. docs/protocol.md
-    describes the frames.
+    While ``owns`` is 1, external memory must be connected to ``mem_read`` and ``mem_write``.
+    ``status`` is the last value read from STATUS. A request that pauses for ``timeout`` cycles is
+    answered as corrupt.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity, timeout: int):

@@ -22,16 +22,11 @@ REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
 
 
 class RequestReceiver(Component):
-    """Assembles the bytes of ``i`` into requests of ``celosia.arch.link``.
+    """Assembles the bytes of ``i`` into requests of the host link.
 
-    ``o`` offers a valid request once its last byte has arrived. The payload of the request can be
-    read until the request is accepted: ``payload_data`` is the byte at ``payload_addr`` of the
-    previous cycle. The field ``corrupt`` of a request is 1 if its CRC or the stop bit of a byte is
-    wrong, or its payload is longer than ``payload_bytes``. It is also 1 if the bytes of the request
-    pause for ``timeout`` cycles. A corrupt request is offered only after ``timeout`` cycles without
-    a byte, so that its remaining bytes are never taken for another request. Bytes before a sync
-    byte, and bytes that arrive while a request is offered, are ignored. Raises :class:`InputError`
-    if ``payload_bytes`` is not a power of two from 32 to 32768.
+    While ``o`` offers a request, ``payload_data`` is byte ``payload_addr`` of its payload, a cycle
+    later. A pause of ``timeout`` cycles makes it corrupt. Raises :class:`InputError` if
+    ``payload_bytes`` is no power of two from 32 to 32768.
     """
 
     def __init__(self, payload_bytes: int, timeout: int):
@@ -115,6 +110,7 @@ class RequestReceiver(Component):
                 m.next = "DRAIN"
                 with m.If(crc.match_detected):
                     m.next = "OFFER"
+            # A corrupt request is offered after a pause: its last bytes are no request.
             with m.State("DRAIN"):
                 m.d.sync += self.o.payload.corrupt.eq(1)
                 with m.If(over):

@@ -20,26 +20,21 @@ cycles of a half; the rest is for pads, wires in both directions, and the host's
 
 
 class SpiPeripheral(Component):
-    """Converts SPI lines to bytes and back, in mode 0.
+    """Converts the lines of an SPI bus in mode 0 to bytes, and bytes to lines.
 
-    In mode 0, ``sck`` is low when idle, and both sides sample data when ``sck`` rises: CPOL = CPHA
-    = 0 of Motorola's SPI Block Guide V03.06. ``sck``, ``cs_n`` and ``copi`` may change at any time;
-    they pass two synchronizing registers. The host must give ``sck`` a period of at least
-    ``CYCLES`` cycles. It must set ``cs_n`` to 0 at least half a period before ``sck`` rises for the
-    first time. ``cipo`` changes at most ``LATE`` cycles after ``sck`` falls. The peripheral drives
-    ``cipo`` even if ``cs_n`` is high, so no other device may drive this line.
-
-    In eight periods of ``sck`` the peripheral receives a byte, which ``o`` then outputs, and sends
-    a byte of ``i``. If ``i`` has no byte when the peripheral begins to send, it sends the byte
-    ``FILL``. While ``cs_n`` is high no bit is received. If ``cs_n`` rises within a byte, the
-    received part is output with ``broken`` at 1, and the byte being sent is lost. A byte that ``i``
-    still offers is not lost.
+    ``o`` outputs received bytes; ``i`` has the bytes to send. Without a byte on ``i``, the
+    peripheral sends ``FILL``. If ``cs_n`` rises within a byte, ``o`` outputs it with ``broken`` at
+    1, and the byte being sent is lost.
     """
 
     sck: In(1)
+    """Clock of the host, of at least ``CYCLES`` cycles a period."""
     cs_n: In(1, init=1)
+    """Select line: 0 at least half a period before ``sck`` rises for the first time."""
     copi: In(1)
+    """Data from the host."""
     cipo: Out(1)
+    """Data to the host, ``LATE`` cycles or less after ``sck`` falls; always driven."""
     o: Out(Flow(RECEIVED))
     i: In(stream.Signature(unsigned(8)))
 

@@ -26,27 +26,20 @@ def check_divisor(divisor: int) -> None:
 def tolerance(divisor: int) -> float:
     """Return the fraction by which a sender's bits may be shorter than the receiver's bits.
 
-    ``divisor`` is the number of clock cycles per bit of the receiver. The receiver must sample the
-    middle of the stop bit before the sender's next start bit begins. The sample may be one cycle
-    late. For an even divisor the fraction is ``(divisor / 2 - 1) / (10 * divisor)``: 2.5 % for 4,
-    3.3 % for 6, 4.4 % for 16. Bits may be longer by almost twice this fraction. Raises
-    :class:`InputError` if the divisor is less than 4.
+    ``divisor`` is the receiver's number of cycles per bit. If it is even, the result is
+    ``(divisor / 2 - 1) / (10 * divisor)``. Raises :class:`InputError` if it is less than 4.
     """
     check_divisor(divisor)
+    # The stop bit's middle, perhaps sampled one cycle late, must precede the next start bit.
     return (divisor - divisor // 2 - 1) / (10 * divisor)
 
 
 class UartReceiver(Component):
     """Converts the line ``rx`` to bytes; a bit takes ``divisor`` cycles.
 
-    ``rx`` may change at any time: it passes two synchronizing registers. Every bit is the majority
-    of three samples around its middle, so glitches of one cycle have no effect. A start bit that
-    ends before its middle is ignored. Bytes may follow each other without a pause if the length of
-    the sender's bits is within :func:`tolerance`.
-
-    ``o`` has a byte in the cycle after the middle of the byte's stop bit. The receiver then waits
-    for the next start bit. If the stop bit of a byte is 0, ``broken`` is 1 for this byte, and
-    reception stops until the line is 1. Raises :class:`InputError` if the divisor is less than 4.
+    ``o`` has a byte in the cycle after the middle of its stop bit. If this bit is 0, ``broken`` is
+    1, and reception stops until the line is 1. Raises :class:`InputError` if the divisor is less
+    than 4. See also :func:`tolerance`.
     """
 
     rx: In(1, init=1)
