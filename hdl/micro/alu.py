@@ -26,33 +26,32 @@ ALU_CONTROL = data.StructLayout(
 """Layout of the control bits of :class:`MicroAlu`."""
 
 
+# Bits of ``control`` that are 1 for each value of ``result``:
+#
+# a + b               none
+# a - b               subtract, carry
+# a & b               result_0
+# a & ~b              result_0, subtract
+# a | b               result_0, logic_0
+# a | ~b              result_0, logic_0, subtract
+# a                   result_0, logic_1
+# ~b                  result_0, logic_1, logic_0
+# b                   result_0, logic_1, logic_0, subtract
+# smaller of a and b  result_0, extreme, subtract, carry
+# larger of a and b   as the smaller, and logic_0
+# a shifted left      result_1, left
+# a shifted right     result_1, and arithmetic for copies of the sign
+# 1 if a < b, or 0    result_1, result_0, subtract, carry
+#
+# A shift is by the number in the low 5 bits of b.
+
+
 class MicroAlu(Component):
-    """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects the operation.
+    """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects ``result``.
 
-    ``sum`` is ``a + b + carry`` if the field ``subtract`` of ``control`` is 0, and
-    ``a + ~b + carry`` if it is 1. ``zero`` is 1 if ``sum`` is 0. The table lists the fields of
-    ``control`` that must be 1 for each value of ``result``; all other fields must be 0.
-
-    ======================  ====================================================
-    ``a + b``               none
-    ``a - b``               ``subtract``, ``carry``
-    ``a & b``               ``result_0``
-    ``a & ~b``              ``result_0``, ``subtract``
-    ``a | b``               ``result_0``, ``logic_0``
-    ``a | ~b``              ``result_0``, ``logic_0``, ``subtract``
-    ``a``                   ``result_0``, ``logic_1``
-    ``~b``                  ``result_0``, ``logic_1``, ``logic_0``
-    ``b``                   ``result_0``, ``logic_1``, ``logic_0``, ``subtract``
-    smaller of a and b      ``result_0``, ``extreme``, ``subtract``, ``carry``
-    larger of a and b       as the smaller, and ``logic_0``
-    ``a`` shifted left      ``result_1``, ``left``
-    ``a`` shifted right     ``result_1``; for copies of the sign ``arithmetic``
-    1 if ``a < b``, or 0    ``result_1``, ``result_0``, ``subtract``, ``carry``
-    ======================  ====================================================
-
-    A shift is by the number in the low 5 bits of ``b``. If ``subtract`` and ``carry`` are 1,
-    ``less`` is 1 if ``a`` is less than ``b``. Comparisons are of signed numbers, or of unsigned
-    numbers if the field ``unsigned`` is also 1.
+    ``sum`` is ``a + b + carry``, or ``a + ~b + carry`` if ``subtract`` is 1. ``zero`` is 1 if
+    ``sum`` is 0. With ``subtract`` and ``carry``, ``less`` is 1 if ``a < b``, as signed numbers
+    unless ``unsigned`` is 1.
     """
 
     a: In(32)

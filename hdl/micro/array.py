@@ -10,38 +10,19 @@ from celosia.hdl.memory.ram import Ram
 
 
 class MicroArray(Component):
-    """An array of ``rows`` by ``cols`` multipliers, with an accumulator memory for the sums.
+    """An array of ``rows`` by ``cols`` multipliers, with a memory of accumulator rows.
 
-    Data arrive on three inputs: ``word`` has two bytes, ``byte`` has one byte, and ``row`` is the
-    number of an accumulator row. All other inputs are strobes, each with an effect in the cycles in
-    which it is 1:
+    Each strobe has its effect in the cycles in which it is 1:
 
-    =========== ==========================================================================
-    ``weight``  ``byte`` is the next weight
-    ``weights`` the bytes of ``word`` are the next two weights, the low byte first
-    ``blank``   the next weight is 0
-    ``enter``   ``byte`` is the next activation
-    ``enters``  the bytes of ``word`` are the next two activations, the low byte first
-    ``begin``   the sums of the next vector are for the accumulator row ``row``
-    ``take``    the accumulator row ``row`` is read and cleared
-    ``step``    ``sum`` advances to the next column of the row that was read
-    =========== ==========================================================================
+    - ``weight``, ``weights``, ``blank``: the next weights are ``byte``, the two bytes of ``word``,
+      or 0.
+    - ``enter``, ``enters``: the next activations are ``byte``, or the two bytes of ``word``.
+    - ``begin``: sums of the next vector are for accumulator row ``row``, of later vectors for the
+      next rows.
+    - ``take``: row ``row`` is read and cleared, at least three cycles after the last activation.
+    - ``step``: ``sum``, column 0 in the cycle after ``take``, advances by a column.
 
-    The sender must load weights row by row, and within a row column by column. The array stores
-    weights in pairs. If the number of columns is odd, the sender must also load a 0 after the
-    weights of each row; no sum includes this weight.
-
-    A vector has one activation for each row of the array. ``enters`` is permitted only in arrays of
-    two rows, in which ``word`` has a whole vector. When the last activation of a vector has
-    entered, each column of the array multiplies its weights by the activations, and adds the
-    products. The sum of array column j is added to column j of an accumulator row.
-
-    ``begin`` selects the accumulator row of one vector. Later vectors use the following accumulator
-    rows, one row per vector. ``begin`` must be 1 in the cycle in which the vector's last activation
-    enters, or earlier, but later than the last activation of the previous vector.
-
-    In the cycle after ``take``, ``sum`` is column 0 of the row that was read. ``take`` must be at
-    least three cycles later than the last activation.
+    Weights are loaded row by row, with a 0 after each row if ``cols`` is odd.
     """
 
     def __init__(self, array: records.Array, accumulators: records.Accumulators):
@@ -53,8 +34,9 @@ class MicroArray(Component):
                 "weights": In(1),
                 "blank": In(1),
                 "enter": In(1),
-                "enters": In(1),
+                "enters": In(1),  # only in arrays of two rows
                 "row": In((accumulators.depth - 1).bit_length()),
+                # Not later than the vector's last activation, but later than the previous vector's.
                 "begin": In(1),
                 "take": In(1),
                 "step": In(1),

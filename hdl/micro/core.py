@@ -25,24 +25,9 @@ ARRAY_STROBES = ("weight", "weights", "blank", "enter", "enters", "begin", "take
 class MicroCore(Component):
     """Runs ``microcode``, a list of words, from address 0 on, one micro-instruction per cycle.
 
-    While a micro-instruction runs, the core reads the registers of the next one and fetches the one
-    after that. A branch that is taken costs one additional cycle. ``sp`` is the port of the
-    scratchpad (16-bit words), and ``data`` the port of the data memory (``data_depth`` 32-bit
-    words). In cycles with ``hold`` at 1 another unit uses the data memory, and the core stops.
-
-    The core controls an array of multipliers (:class:`celosia.hdl.micro.array.MicroArray`). The
-    machine that contains the core and the array must connect these ports:
-
-    - The outputs in ``ARRAY_STROBES``, to the array's inputs with the same names.
-    - The output ``row``, the number of an accumulator row, to the array's input ``row``.
-    - The array's output ``sum``, a sum of this accumulator row, to the core's input ``sum``.
-    - The output ``operand``, a weight or an activation, to the array's input ``byte``.
-    - The data read from the scratchpad, to the array's input ``word``.
-
-    The micro-instruction START begins a run of a program. The core waits at START, with ``waiting``
-    at 1, until a cycle with ``go`` at 1. START then writes ``pc``, the program's address, to a
-    register. ``signal`` is 1 for one cycle when the microcode reports event ``signal_value``
-    (:class:`celosia.arch.micro.isa.Signal`).
+    A taken branch costs a further cycle. The core stops while ``hold`` is 1. At the
+    micro-instruction START, ``waiting`` is 1 until ``go`` is 1. ``signal`` is 1 when the microcode
+    reports event ``signal_value``.
     """
 
     def __init__(
@@ -58,6 +43,8 @@ class MicroCore(Component):
     ):
         super().__init__(
             {
+                # The array's ports have the same names, except ``byte`` (``operand``) and ``word``
+                # (the data read on ``sp``).
                 "mem_read": Out(MemoryReadPort(memory)),
                 "mem_write": Out(MemoryWritePort(memory)),
                 "sp": Out(BytePort(16, scratchpad_bytes // 2)),
@@ -69,6 +56,7 @@ class MicroCore(Component):
                 "sum": In(signed(accumulators.width)),
                 "waiting": Out(1),
                 "go": In(1),
+                # The program's address, which START writes to a register.
                 "pc": In((program_depth - 1).bit_length()),
                 "signal": Out(1),
                 "signal_value": Out(2),

@@ -12,23 +12,11 @@ from celosia.hdl.ports import HostPort
 
 
 class MicroHost(RunRegisters):
-    """The registers that the host accesses through the port ``host``; CYCLES is the only counter.
+    """The host's registers of the microcoded machine; CYCLES is the only counter.
 
-    ``celosia.arch.registers`` lists the registers. ``run`` is 1 from the beginning of a run until
-    the core reports the end of the run by ``over``, or until ``abort`` is 1. ``pc`` is the value
-    that the host last wrote to the register PC. Some words that the host writes are not stored
-    here, but in the data memory (``celosia.arch.micro.memory``): program words, and the registers
-    that programs use (R1 and others). One cycle after the host writes a program word or such a
-    register, ``write_en`` is 1, and ``write_data`` must be stored at ``write_addr`` of the data
-    memory.
-
-    The other ports control the run (:class:`celosia.hdl.control.outcome.Outcome`):
-
-    - ``faults``: one bit for each cause of a fault. A bit at 1 aborts the run.
-    - ``abort``: 1 in a cycle in which the host or a fault aborts the run.
-    - ``recovered``: 0 while the core is reset after an abort. A run begins only if it is 1.
-    - ``forget``: 1 in a cycle in which the host gives up all outstanding memory accesses.
-    - ``irq``: the interrupt, after the end of a run.
+    ``run`` is 1 from the beginning of a run until ``over`` or ``abort`` is 1. If ``write_en`` is 1,
+    ``write_data`` must be stored at ``write_addr`` of the data memory. :class:`RunRegisters`
+    describes the other ports.
     """
 
     def __init__(self, program_depth: int, memory: Map):
@@ -44,6 +32,7 @@ class MicroHost(RunRegisters):
                 "forget": Out(1),
                 "irq": Out(1),
                 "pc": Out((program_depth - 1).bit_length()),
+                # A program word or register that the host wrote in the previous cycle.
                 "write_en": Out(1),
                 "write_addr": Out((self._map.end - 1).bit_length()),
                 "write_data": Out(32),

@@ -10,45 +10,38 @@ _SUM_WIDTH = 18
 
 
 class MicroRequantizer(Component):
-    """Requantizes one value after another: equations (1) and (2) of docs/numerics.md.
+    """Requantizes one value after another: equation (1) of docs/numerics.md.
 
-    The result is ``(value + bias) * multiplier * 2**(shift - 31)``, rounded, plus the zero point,
-    and clamped to two bounds. The unit leaves out two steps of equation (2): the activation table
-    and the residual. The unit has no multiplier. The core must connect it to the core's
-    :class:`WideMultiplier`, and drive the inputs ``value`` and ``word``. The core begins with a
-    cycle t in which it sets ``begin`` to 1:
+    The core connects the unit to a :class:`WideMultiplier`. Cycle t has ``begin`` at 1. Cycle u is
+    t + 4 + s for a left shift of s bits, else t + 3.
 
-    - Cycle t + 1: the core drives ``value``, and drives ``word`` with the bias.
-    - Cycle t + 2: the core drives ``word`` with the multiplier. ``b_en`` is 1, and the wide
-      multiplier loads ``word`` as its operand ``b``.
-    - Cycle t + 3: the core drives ``word`` with the shift. A positive shift is to the left.
-    - Cycle u: ``product_a`` is value plus bias, shifted left by a positive shift. ``multiply`` is
-      1, and the wide multiplier loads ``product_a`` as its operand ``a``.
-    - Cycle u + 2: the wide multiplier drives ``p`` with the product plus ``2**30``, for rounding.
-    - Cycle u + 4: ``ready`` becomes 1, and ``result`` has the requantized value.
-
-    For a left shift of s bits, u is t + 4 + s. Without a left shift, u is t + 3. ``blocked`` is 1
-    from cycle t + 3 to cycle u; the core must then not set ``begin``, and not use the wide
-    multiplier.
-
-    ``ready`` is 1 until a cycle with ``take`` at 1. A cycle with ``limit`` at 1 loads the bounds
-    from ``bounds`` and the zero point from ``zero``. The upper half of ``bounds`` is the upper
-    bound, and the lower half is the lower bound. All registers hold in cycles with ``hold`` at 1.
+    - t + 1: the core drives ``value``, and ``word`` with the bias.
+    - t + 2: it drives ``word`` with the multiplier, which ``b_en`` loads.
+    - t + 3: it drives ``word`` with the shift, positive to the left.
+    - u: ``multiply`` starts the product with ``product_a``.
+    - u + 2: the core drives ``p`` with the product plus ``2**30``.
+    - u + 4: ``ready`` becomes 1, and ``result`` is valid.
     """
 
     value: In(32)
     word: In(32)
     begin: In(1)
     bounds: In(32)
+    """Upper bound in the upper half, lower bound in the lower half."""
     zero: In(signed(16))
+    """Zero point, added before the result is clamped."""
     limit: In(1)
+    """1 to load ``bounds`` and ``zero``."""
     take: In(1)
+    """1 to set ``ready`` to 0."""
     hold: In(1)
+    """1 to hold all registers."""
     p: In(64)
     b_en: Out(1)
     multiply: Out(1)
     product_a: Out(32)
     blocked: Out(1)
+    """1 from t + 3 to u: the core must not set ``begin``, nor use the wide multiplier."""
     ready: Out(1)
     result: Out(signed(16))
 

@@ -15,11 +15,8 @@ from celosia.hdl.sparse.sparse import SparseUnit
 class SparseMatrixEngine(Component):
     """A :class:`MatrixEngine` that also runs the command SPARSE, on a :class:`SparseUnit`.
 
-    The array and the sparse unit receive commands in program order, and never work at the same
-    time: each waits until the other is done. So the array and the sparse unit share the ports to
-    scratchpad and accumulators. The ports are those of :class:`MatrixEngine`, plus ``skipped``: the
-    number of zero weights that SPARSE skips in a cycle. ``sends`` is 1 in each cycle in which the
-    array or the sparse unit multiplies.
+    Array and sparse unit never work at the same time. ``skipped`` is the number of zero weights
+    that SPARSE skips in a cycle. ``sends`` is 1 in each cycle in which one of the two multiplies.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

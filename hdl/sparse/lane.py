@@ -29,31 +29,16 @@ def sum_layout(config: MatrixConfig) -> data.StructLayout:
 class SparseLane(Component):
     """Multiplies a range of a sparse matrix's elements by activations, and outputs column sums.
 
-    The elements of the matrix, column by column, are divided among several lanes. A lane receives
-    its elements as entries (``celosia.arch.sparse``). An entry is a number of zeros, with or
-    without a weight after them. For each row of activations, the sender does three steps:
+    For each row of activations, the sender does three steps:
 
-    1. The sender writes the position of the lane's first element in three cycles: the tile on
-       ``field`` with bit 0 of ``begin`` at 1, then the column in the tile with bit 1 at 1, and then
-       the row with bit 2 at 1.
-    2. The sender offers entries on ``field``. If ``stall`` is 0, the sender may set ``take`` to 1,
-       and the lane processes the entry. If ``stall`` is 1, ``take`` must be 0. ``product`` is 1 if
-       the entry on ``field`` has a nonzero weight, and ``zeros`` is its number of zeros.
-    3. At least ``LANE_LATENCY`` cycles after the last entry, when ``idle`` is 1, the sender sets
-       ``finish`` to 1 for one cycle.
+    1. ``begin`` (bits 0, 1 and 2) loads tile, column and row of the first element from ``field``,
+       one after another.
+    2. ``take`` processes the entry on ``field``: a number of zeros (``zeros``), and a weight if
+       ``product`` is 1. ``take`` must be 0 while ``stall`` is 1.
+    3. ``finish`` ends the row, at least ``LANE_LATENCY`` cycles later, if ``idle`` is 1.
 
-    ``o`` outputs the sum of the lane's elements in each column. An entry completes a column if the
-    position after the entry's zeros is in the next column. The lane outputs the sum of a completed
-    column a few cycles later. ``finish`` completes the lane's last column. ``stall`` is 1 if the
-    entry on ``field`` would complete a column, but the receiver of ``o`` has not accepted the sum
-    of the previous column. ``idle`` is 1 if the receiver has accepted the sums of all completed
-    columns.
-
-    A lane has two banks of memory, each for one row of activations. If ``x_en`` is 1,
-    ``load_bytes`` activations on ``x_data`` are written to word ``x_addr`` of bank ``x_bank``. The
-    activations of bank ``bank`` are used for the products: the zero point ``zero`` is subtracted
-    from each activation, and the difference is multiplied by the weight. ``k`` is the number of
-    rows of the matrix, and must not change during a command.
+    ``o`` outputs the sum of each column. ``x_en`` writes ``x_data`` to word ``x_addr`` of bank
+    ``x_bank``. Products use bank ``bank`` and zero point ``zero``. ``k`` is the number of rows.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

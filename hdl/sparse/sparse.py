@@ -22,24 +22,13 @@ BEATS_AHEAD = 8
 class SparseUnit(Component):
     """Runs SPARSE commands: multiplies rows of activations A by an encoded sparse matrix B.
 
-    B is encoded column after column, as entries: each is a weight and the number of zeros before
-    it. The lanes divide B: each lane multiplies consecutive elements, which can begin and end
-    within a column. B is read through ``b`` once for each row of A, one beat per cycle; a beat has
-    one entry for every lane. The rows of A are read through ``a``, ``load_bytes`` activations per
-    cycle; a row is read while the previous row is multiplied.
-
-    When a lane has finished a column, its sum is added to the accumulators, one sum per cycle. If
-    several lanes have a sum, the lowest lane is first. A lane can store one sum that waits. If the
-    lane would complete another column meanwhile, all lanes stop, because they process the entries
-    of a beat together. A command takes :func:`sparse_cycles` cycles from its first request to its
-    last accumulated sum, if no lane stops and the scratchpad accepts every request at once.
-
-    A command is accepted while ``busy`` is 0. ``done`` is 1 for one cycle when a command completes,
-    and ``push`` is then the mask of engines that receive a dependency token. The sums in the
-    accumulators are complete before an engine that waits for this token can read them. ``stall`` is
-    1 while a request on ``a`` or ``b`` is not accepted. ``sends`` is 1 in each cycle in which the
-    lanes process a beat of entries. ``macs`` is the number of these entries with nonzero weights,
-    and ``skipped`` is the number of zero weights that the entries encode.
+    ``a`` reads the rows of A. ``b`` reads B once for each row, one beat per cycle with an entry for
+    every lane. Column sums are added to the accumulators, one per cycle. If no lane waits for that,
+    a command takes :func:`sparse_cycles` cycles. ``i`` accepts a command while ``busy`` is 0.
+    ``done`` is 1 for one cycle at its end; the engines in the mask ``push`` then receive a token.
+    ``working`` is 1 until all sums are added. ``stall`` is 1 while a request is not accepted.
+    ``sends`` is 1 while the lanes process entries; ``macs`` is the number of their nonzero weights;
+    ``skipped`` is the number of their zeros.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):
