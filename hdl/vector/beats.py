@@ -70,13 +70,8 @@ def distribute(m: Module, source, sinks: Sequence[tuple[Value, object]]) -> None
 def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, object]], sink) -> None:
     """Connect the source whose strobe is 1 to ``sink``; if all strobes are 0, connect no source.
 
-    ``sources`` are pairs (strobe, stream), and ``sink`` is a stream of values
-    (:func:`value_layout`). The configuration decides in which cycles a strobe must be 1:
-
-    - By default: in each cycle in which a beat of its stream is to reach ``sink``.
-    - With the options ``registered`` and ``fused``: from one cycle before the first beat of its
-      stream to the last beat. Each lane then has registers for the strobes, which delay them by one
-      cycle.
+    ``sources`` are pairs (strobe, stream of :func:`value_layout`). With the options ``registered``
+    and ``fused``, a strobe must be 1 from one cycle before its stream's first beat on.
     """
     lanes = len(sink.p.value)
     for strobe, source in sources:
@@ -95,12 +90,9 @@ def collect(m: Module, config: VectorConfig, sources: Sequence[tuple[Value, obje
 def staged(
     m: Module, config: VectorConfig, source: wiring.PureInterface, *names: str
 ) -> wiring.PureInterface:
-    """Connect ``source`` to a chain of register slices, and return the output of the last slice.
+    """Return ``source`` after a chain of register slices, one for each name in ``names``.
 
-    A register slice is a register stage in a stream (:class:`RegisterSlice`). The chain has a slice
-    for each name in ``names``; the slice becomes a submodule of the module ``m`` with this name. In
-    machines without the option ``registered`` (more pipeline registers), there are no slices, and
-    ``source`` itself is returned. A slice has space for two payloads if SOFTMAX and NORM can read
-    accumulators (option ``fused``), otherwise for only one.
+    The slices are submodules of ``m``. Without the option ``registered`` there are none, and the
+    result is ``source``. A slice stores one payload, or two with the option ``fused``.
     """
     return slices(m, source, *names, stages=config.stages, forward=not config.fused)

@@ -8,11 +8,11 @@ from celosia.hdl.component import Component
 
 
 class OutputBounds(Component):
-    """Computes the clamp bounds of a command's output elements, for all requantizers.
+    """Computes the bounds to which a command's output elements are clamped.
 
-    Elements have 16 bits if ``wide`` is 1, otherwise ``operand_width`` bits. The bounds are the
-    smallest and largest number of this width. If ``relu`` is 1, the lower bound is at least the
-    zero point ``zero``. ``o`` has the bounds and the zero point, two cycles after the inputs.
+    The bounds are those of 16 bits if ``wide`` is 1, else of ``operand_width`` bits. If ``relu`` is
+    1, the lower bound is at least the zero point ``zero``. ``o`` has the bounds and the zero point,
+    two cycles after the inputs.
     """
 
     def __init__(self, *, operand_width: int):

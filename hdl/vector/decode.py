@@ -32,12 +32,10 @@ def flag_layout() -> data.StructLayout:
 
 
 class VectorDecoder(Component):
-    """Decodes a command's opcode and flags into one bit each.
+    """Decodes a command's opcode and flags into one bit each; combinational.
 
-    Each flag has the same position in the flags field of every instruction. Instructions without
-    the flag have a 0 there, because the sequencer stops at a header with a reserved bit at 1. If
-    the configuration lacks an instruction, the bit of its opcode is always 0. The bit of a flag is
-    always 0 if the configuration lacks all instructions with this flag.
+    The bit of an opcode is always 0 if the configuration lacks it. The bit of a flag is always 0 if
+    the configuration lacks all instructions with it.
     """
 
     def __init__(self, instructions: Iterable[Definition]):

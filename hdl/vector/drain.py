@@ -18,25 +18,9 @@ from celosia.hdl.vector.walker import Walker
 class DrainReader(Component):
     """Reads m rows of n accumulators and clears them; outputs beats of ``lanes`` sums.
 
-    The memory of accumulators has rows of ``array.cols`` accumulators. So the n columns are divided
-    into tile columns of ``array.cols`` columns; the last one can be narrower. Row i of tile column
-    j is in accumulator row ``acc_addr + i + j * acc_stride``. A row of a tile column makes one or
-    more beats, lowest column first: with 8 lanes, a row of 20 columns makes beats of 8, 8 and 4
-    sums. Lanes without a sum are undefined.
-
-    All rows of tile column 0 are read first, then all rows of tile column 1, and so on. If the
-    input ``by_row`` is 1, all tile columns of row 0 are read first, then those of row 1, and so on.
-    ``by_row`` exists only with the option ``fused``.
-
-    If the input ``softmax`` is 1, beats have ``softmax_lanes`` sums instead of ``lanes``.
-    ``softmax`` exists only with ``fused``, and only if ``softmax_lanes`` is larger than ``lanes``.
-
-    One beat is output per cycle. The first beat follows ``start`` by ``drain_latency`` cycles.
-    Accumulators are in two memory banks. While the array adds sums to a bank, reads of this bank
-    wait.
-
-    ``asked`` is 1 in the cycle in which the last row is requested. From this cycle on, ``start``
-    may be 1 for the next matrix; its beats follow the beats of the current matrix.
+    Row i of tile j (``array.cols`` columns) is accumulator row ``acc_addr + i + j * acc_stride``.
+    Tiles are output one after another. The first beat follows ``start`` by ``drain_latency``
+    cycles, further ones each cycle.
     """
 
     def __init__(self, config: VectorConfig):
@@ -47,10 +31,12 @@ class DrainReader(Component):
             "acc_stride": In(config.acc_addr_width),
             "m": In(COUNT_WIDTH),
             "n": In(COUNT_WIDTH),
+            # 1 in the cycle of the last request; from then on, the next matrix may start.
             "asked": Out(1),
             "port": Out(DrainPort(config.accumulators, config.array.cols)),
             "o": Out(stream.Signature(value_layout(config.beat_lanes))),
         }
+        # ``by_row``: all tiles of a row, then the next. ``softmax``: ``softmax_lanes`` sums a beat.
         optional = inputs(by_row=config.fused is not None, softmax=self.wider)
         super().__init__(members | optional)
 

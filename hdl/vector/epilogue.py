@@ -37,53 +37,19 @@ def saturate16(total: Value) -> Value:
 
 
 class Epilogue(Component):
-    """The back end of the vector engine: requantizes the results of commands, and writes them.
+    """The back end of the vector engine: requantizes results, and writes the output elements.
 
-    Each result is a 32-bit number. Equation (2) of docs/numerics.md converts it to an output
-    element. Output elements have 16 bits if ``wide`` is 1, else 8 bits. A beat is the group of
-    results that arrive in one cycle: ``lanes`` results, or ``softmax_lanes`` 8-bit results of a
-    softmax. Beat k uses these streams and addresses:
+    - ``start``, ``done``: 1 at the beginning and at the last write of a command. In between, inputs
+      hold except streams and ``o_walk``.
+    - ``i``: 32-bit results.
+    - ``words``: parameters; word k is for beat k of ``i``.
+    - ``residual``: operands for ``add``, ``rotate`` and ``times``.
+    - ``o_walk``: addresses (:class:`Walker`), in the cycle of ``start``, with ``registered`` also
+      in the next, and while ``owes`` is 1.
+    - ``largest``: result of ``argmax``.
 
-    - ``i`` has the results, with a bit ``keep`` for each. If the bit is 0, the output element is
-      the zero point ``zero``.
-    - Word k of ``words`` has the requantization parameters for ``lanes`` lanes. In a softmax, lane
-      i uses the parameters of lane ``i % lanes``.
-    - Beat k of ``residual`` has second operands. It is read only for ``add``, ``rotate`` and
-      ``times``.
-    - Address k of the sequence that ``o_walk`` describes (:class:`Walker`) is the address of the
-      write.
-
-    These inputs select operations on the requantized elements, if they are 1:
-
-    - ``relu``: elements below ``zero`` become ``zero``.
-    - ``look_up``: 8-bit elements are replaced by their entries in activation table ``slot``.
-    - ``polynomial``: 16-bit elements are replaced by the results of a polynomial, equation (17).
-    - ``add``: the 16-bit elements of ``residual`` are added.
-    - ``rotate``: pairs of elements are rotated by the cosines and sines in ``residual``, equation
-      (9).
-    - ``times``: elements are multiplied by the factors in ``residual``, equation (10). The zero
-      point of the factors is ``r_zero``.
-    - ``argmax``: the output ``largest`` has the largest written element of a row and its column.
-      ``largest`` is valid ``ArgmaxUnit.latency`` cycles after the write. ``column`` is the number
-      of the command's first column. If it is 0, the search begins with a new row. If it is not 0,
-      the search continues from the current ``largest``; only a larger element replaces it.
-
-    ``start`` is 1 for one cycle to begin a command. ``done`` is 1 for one cycle when the last write
-    of a command is accepted. From ``start`` to ``done``, all inputs must not change, except
-    streams, ``start`` and ``o_walk``.
-
-    ``o_walk`` must describe the command's addresses in the cycle of ``start``. With the option
-    ``registered`` (more pipeline registers), it must also describe them in the next cycle.
-
-    With the option ``fused``, two commands may overlap: ``start`` of the second command may be 1
-    before ``done`` of the first. The inputs that must not change must then have the same values for
-    the two commands. The output ``owes`` is 1 from each ``start`` until the generation of the
-    command's addresses begins. It begins after the last address of the first command. While
-    ``owes`` is 1, ``o_walk`` must describe the addresses of the second command.
-
-    Throughput is one beat per cycle. A beat is written at least ``latency`` cycles after it was
-    accepted. ``rotate`` and ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds
-    ``polynomial_latency``.
+    Throughput is one beat per cycle, latency ``latency`` or more. ``rotate`` and ``times`` add
+    ``RotaryUnit.latency``, ``polynomial`` ``polynomial_latency``.
     """
 
     polynomial_latency = POLYNOMIAL_WAIT
@@ -93,11 +59,11 @@ class Epilogue(Component):
         lanes = config.beat_lanes
         members = {
             "start": In(1),
-            "zero": In(signed(8)),
-            "wide": In(1),
-            "relu": In(1),
-            "add": In(1),
-            "look_up": In(1),
+            "zero": In(signed(8)),  # zero point, and the element of results with ``keep`` at 0
+            "wide": In(1),  # elements have 16 bits, else 8
+            "relu": In(1),  # elements below ``zero`` become ``zero``
+            "add": In(1),  # ``residual`` is added
+            "look_up": In(1),  # elements become entries of table ``slot``
             "slot": In((config.table_slots - 1).bit_length()),
             "owes": Out(1),
             "done": Out(1),
@@ -112,12 +78,12 @@ class Epilogue(Component):
             members |= error_port(config.protected("parameters"))
         rotary, argmax = config.vector.rotary, config.vector.argmax
         members |= inputs(
-            polynomial=config.wide_functions,
-            rotate=rotary,
-            times=rotary,
+            polynomial=config.wide_functions,  # equation (17)
+            rotate=rotary,  # equation (9)
+            times=rotary,  # equation (10)
             r_zero=Shape(8 * rotary, signed=rotary),
             argmax=argmax,
-            column=COLUMN_WIDTH * argmax,
+            column=COLUMN_WIDTH * argmax,  # the first column; a row of the search begins at 0
         )
         if argmax:
             members["largest"] = Out(largest_layout())

@@ -11,21 +11,11 @@ from celosia.hdl.vector.beats import beat_layout
 
 
 class Fill(Component):
-    """Writes beats of ``i`` to the vector engine's parameter memory or activation tables.
+    """Writes beats of ``i`` to the parameter memory (``params``) or a function table (``table``).
 
-    A beat has the bytes of one scratchpad read. ``start`` begins a transfer. ``addr`` and the
-    selecting input, ``params`` or ``table``, must not change during the transfer:
-
-    - If ``params`` is 1: each beat is a line of a parameter word, and each word has ``param_lines``
-      lines. The first word is written to word ``addr`` of the parameter memory, and further words
-      to the next words.
-    - If ``table`` is 1: ``addr`` is the number of an activation table with 256 entries of one byte.
-      The sender reads the scratchpad once for each entry, so that there are 256 beats. The table
-      and each read begin at a multiple of ``scratchpad_align`` bytes. So byte
-      ``e % scratchpad_align`` of beat e is written to entry e. For example, with a
-      ``scratchpad_align`` of 4, entry 6 is byte 2 of beat 6.
-
-    Throughput is one beat per cycle. ``done`` is 1 in the cycle of the last beat.
+    ``start`` begins a transfer to parameter word or table ``addr``. A beat is a line of a parameter
+    word, or has entry e of a table in byte ``e % scratchpad_align``. ``done`` is 1 in the last
+    beat's cycle.
     """
 
     def __init__(self, config: VectorConfig):

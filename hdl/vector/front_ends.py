@@ -18,35 +18,21 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 
 
 class FrontEnds(Component):
-    """Contains the front ends of MAP, SOFTMAX and NORM: circuits that process a command's input.
+    """The front ends of MAP, SOFTMAX and NORM, which compute the values that are requantized.
 
-    A front end receives elements, and outputs the values on ``o`` that the back end requantizes and
-    writes. ``i`` has the elements of the first operand, ``r`` those of the second. With the option
-    ``fused``, a SOFTMAX or NORM with the flag ``drain`` receives ``drained`` instead of ``i``:
-    these elements are requantized accumulators. During other commands than MAP, SOFTMAX and NORM,
-    no beat is accepted or output.
-
-    These inputs describe the current command:
-
-    - ``command``: the command. It must not change from the first input beat to the last beat on
-      ``o``. With the option ``registered`` (more pipeline registers), it must be valid one cycle
-      before the first input beat.
-    - ``opcode`` and ``flag``: the decoded opcode and flags of ``command``, one bit for each. They
-      may follow ``command`` one cycle later.
-    - ``start``: 1 for one cycle before the first input beat of a SOFTMAX.
-
-    Two SOFTMAX commands may overlap: ``start`` of the second SOFTMAX may be 1 before the last beat
-    of the first one. From this ``start`` on, ``command`` must be the second command. So the change
-    of ``command`` must not disturb the first SOFTMAX; :class:`SoftmaxFront` lists the inputs that
-    may differ. The output ``owes`` is 1 from ``start`` until the last input beat of the first
-    SOFTMAX is accepted.
+    ``i`` and ``r`` have the operands, and ``o`` outputs the values. With the flag ``drain``,
+    ``drained`` replaces ``i``. ``command`` must not change from the first input beat to the last
+    beat on ``o``.
     """
 
     def __init__(self, config: VectorConfig):
         beats = stream.Signature(beat_layout(config.access))
         members = {
+            # Before a SOFTMAX's first beat. ``owes`` is 1 until the previous SOFTMAX has been read.
             "start": In(1),
+            # With ``registered``, from one cycle before the first input beat on.
             "command": In(command_layout(Engine.VECTOR)),
+            # Decoded from ``command``, at most one cycle later.
             "opcode": In(opcode_layout()),
             "flag": In(flag_layout()),
             "i": In(beats),

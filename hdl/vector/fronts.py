@@ -50,14 +50,11 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the distance from the first column of the current beat to a given column of its row.
+    """Computes the distance ``offset`` from the first column of a beat to a column of its row.
 
-    A beat has ``lanes`` adjacent columns of a row. The index of the given column is ``first`` in
-    row 0, and increases by ``step`` from row to row. ``offset`` is this index minus the index of
-    the beat's first column. If ``offset`` is from 0 to ``lanes - 1``, the beat has the given
-    column, and ``offset`` is its lane. Otherwise the column is in another beat or outside the row.
-    After a cycle with ``start`` at 1, the current beat is the first of row 0. ``advance`` moves to
-    the next beat of the row, or to the first beat of the next row if ``row_last`` is 1.
+    That column is ``first`` in row 0, and ``step`` more in each next row. ``start`` selects the
+    first beat of row 0. ``advance`` selects the next beat of ``lanes`` columns, in the next row if
+    ``row_last`` is 1.
     """
 
     start: In(1)
@@ -86,36 +83,14 @@ class ColumnOffset(Component):
 class SoftmaxFront(Component):
     """Processes the input of SOFTMAX: softmax of rows of 16-bit scores with masked columns.
 
-    ``i`` has the scores, row by row, and ``o`` the results. In row 0, only columns ``start_column``
-    to ``limit - 1`` take part in the softmax; the others are masked. From row to row,
-    ``start_step`` is added to ``start_column``, and ``limit_step`` to ``limit``. If ``diagonal_en``
-    is 1, ``diagonal_value`` is added to the result in column ``diagonal + r`` of each row r. Shaped
-    attention adds a part of the identity matrix in this way.
-
-    If the configuration has ``row_factors``, the results are exponentials that are not divided by
-    the sum of their row. The output ``factor`` then has the reciprocal of each row's sum and a
-    storage index. A later command reads the reciprocal with this index. The index is ``number + r``
-    for row r.
-
-    ``start`` is 1 for one cycle before the first beat of each softmax. The inputs that describe the
-    softmax are of two kinds:
-
-    - ``start_column``, ``limit`` and ``number`` are stored in a register when the softmax begins.
-      They must be valid from ``start`` until then, while the output ``owes`` is 1.
-    - ``start_step``, ``limit_step``, ``diagonal_en``, ``diagonal`` and ``diagonal_value`` are not
-      stored. They must not change from ``start`` to the last result.
-
-    Usually a softmax begins in the cycle of ``start``, and ``owes`` is 1 only in this cycle. Two
-    softmaxes may also overlap: ``start`` of the second is 1 before the last result of the first.
-    Three rules apply to an overlap:
-
-    - If the last input beat of the first softmax is not accepted yet, the second softmax begins in
-      the cycle in which this beat is accepted. ``owes`` is 1 until this cycle.
-    - The inputs that are not stored must have the same values for the two softmaxes.
-    - ``diagonal_en`` must be 0.
-
-    With the option ``registered`` (more pipeline registers), there is a register stage before the
-    softmax unit, and one after it.
+    - ``i``, ``o``: scores and results, row by row.
+    - ``start_column``, ``limit``: columns from ``start_column`` to ``limit - 1`` take part in row
+      0. ``start_step`` and ``limit_step`` are added from row to row.
+    - ``diagonal_en``: 1 to add ``diagonal_value`` to column ``diagonal + r`` of row r.
+    - ``factor``: with ``row_factors``, reciprocal of row r's sum, with index ``number + r``.
+    - ``start``: 1 before the first beat. ``start_column``, ``limit`` and ``number`` must hold while
+      ``owes`` is 1, other inputs to the last result. If those are equal and ``diagonal_en`` is 0, a
+      softmax may start earlier.
     """
 
     def __init__(self, config: VectorConfig):
@@ -218,18 +193,14 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """Processes the input of NORM: normalizes rows of ``n`` 16-bit elements of ``i``.
 
-    If ``add`` is 1, the elements of ``r`` are first added to those of ``i``. If ``add`` is 0, ``r``
-    is not read. ``o_sum`` outputs the elements before the normalization, to be written to the
-    scratchpad. :class:`AddNormUnit` explains ``rms`` and ``eps``. In machines with the option
-    ``registered`` (more pipeline registers), there is a register stage before the normalization
-    unit, and one after it.
-
-    If the configuration has ``row_factors``, the elements on ``o`` are not normalized. Instead,
-    ``factor`` outputs for each row the factor by which a later command must multiply the row.
+    If ``add`` is 1, elements of ``r`` are added first. ``o_sum`` outputs the elements before
+    normalization. :class:`AddNormUnit` has ``rms`` and ``eps``. With ``row_factors``, ``o`` is not
+    normalized; see ``factor``.
     """
 
     def __init__(self, config: VectorConfig):
         lanes = config.vector.lanes
+        # The factor by which a later command multiplies a row.
         factor = {"factor": Out(Flow(factor_layout()))} if config.row_factors else {}
         super().__init__(
             {

@@ -18,17 +18,9 @@ from celosia.hdl.vector.params import word_layout
 class Intake(Component):
     """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
-    Each beat of ``i`` has up to ``beat_lanes`` accumulators of one row. Beat k is requantized with
-    word k of ``words``. A word has ``lanes`` sets of requantization parameters, and accumulator i
-    of the beat uses set ``i % lanes``. The word also describes the beat: ``count`` is the number of
-    accumulators in it, ``row_last`` is 1 for the last beat of a row, and ``last`` for the last beat
-    of the matrix.
-
-    For each beat, ``o`` outputs a beat of 16-bit elements, low byte first. It has the same
-    ``count``, ``row_last`` and ``last``. Its flag ``tile_last`` is not used and always 0.
-    Throughput is one beat per cycle. A result follows its beat by at least ``latency`` cycles;
-    results wait in a queue. In machines with the option ``registered`` (more pipeline registers),
-    there is a register stage at the input, and one after the queue.
+    Accumulator i of beat k of ``i`` uses parameter set ``i % lanes`` of word k of ``words``. ``o``
+    outputs 16-bit elements, ``latency`` cycles later or more, with the word's end marks. Throughput
+    is one beat per cycle.
     """
 
     def __init__(self, config: VectorConfig):

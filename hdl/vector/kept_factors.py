@@ -13,18 +13,9 @@ from celosia.hdl.stream.flow import Flow
 class KeptFactors(Component):
     """Outputs the row factors of NORM and SOFTMAX with their storage indices.
 
-    A row factor is a number that NORM or SOFTMAX computes for a row, and by which a later command
-    multiplies the row. A storage index is the factor's address in the memory of row factors.
-    ``command`` is the next command to start; ``first`` is the storage index of the command's factor
-    for row 0. ``norm`` or ``softmax`` is 1 in the cycle in which a NORM or SOFTMAX starts. Factors
-    of a NORM arrive on ``factor`` in the order of rows. Factors of a SOFTMAX arrive on
-    ``sum_factor`` together with their storage indices. ``factor`` exists only if the configuration
-    has NORM, and ``sum_factor`` only if it has SOFTMAX.
-
-    ``o`` outputs each factor and its storage index in the cycle of arrival. ``norms`` is 1 while
-    factors of a started NORM have not all arrived, and ``softmaxes`` is 1 while those of a SOFTMAX
-    have not. The vector engine must start no NORM while ``softmaxes`` is 1. It must start no
-    command at all while ``norms`` is 1. Therefore two factors never arrive in the same cycle.
+    A row factor is a number by which a later command multiplies a row. ``norm`` or ``softmax`` is 1
+    when ``command`` starts. While ``norms`` is 1, no command may start; while ``softmaxes`` is 1,
+    no NORM.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):
@@ -39,7 +30,7 @@ class KeptFactors(Component):
                 "norm": In(1),
                 "softmax": In(1),
                 **{name: In(Flow(flows[name][1])) for name in self.flows},
-                "first": Out(range(rows)),
+                "first": Out(range(rows)),  # the index of the command's factor for row 0
                 "o": Out(Flow(numbered)),
                 "norms": Out(1),
                 "softmaxes": Out(1),
@@ -47,12 +38,7 @@ class KeptFactors(Component):
         )
 
     def circuit(self, m):
-        """Build counters of the row factors that have not yet arrived, for the started commands.
-
-        A row factor is a number that a NORM or SOFTMAX computes for each row of its input. A
-        counter increases by the number of rows when a command starts, and decreases when a factor
-        arrives. The outputs ``norms`` and ``softmaxes`` are 1 while factors are missing.
-        """
+        """Count the factors that have not yet arrived, for each kind of started commands."""
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.has_norm:
             self._norms(m)

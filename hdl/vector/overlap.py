@@ -9,28 +9,11 @@ from celosia.hdl.ports import command_layout
 
 
 class Overlap(Component):
-    """Decides when a vector command may begin before the previous command's results are written.
+    """Decides when a vector command may begin before the previous one has written its results.
 
-    ``i`` is the first command in the queue of the vector engine. ``o`` is the command with results
-    that the engine writes. Two commands A and B overlap in these steps:
-
-    1. The engine runs A. ``i`` and ``o`` are A.
-    2. ``early`` is 1 for one cycle. The engine must remove A from the queue in this cycle. This
-       unit stores A.
-    3. ``behind`` is 1: the commands may overlap. ``o`` is A, and ``i`` is B. The engine may begin B
-       only if ``follows`` is 1, that is, if B has the same opcode as A.
-    4. ``written`` must be 1 in the cycle of A's last write. From the next cycle on, ``behind`` is
-       0, and ``i`` and ``o`` are B.
-
-    ``early`` is 1 only if the argument ``fused`` is true, ``behind`` is 0 and command ``i`` has the
-    flag ``followed``. The other inputs must report the progress of command ``i``. ``early`` is 1 in
-    the first cycle in which all of these conditions are met:
-
-    - ``read`` has been 1: the last row of accumulators is requested. The current cycle counts if
-      ``stages`` is 0; only earlier cycles count if ``stages`` is 1.
-    - ``reading`` is 0: all of the second operand is requested.
-    - ``owes`` is 0: all units of the engine have begun the command.
-    - ``written`` is 0: the last write is not in this cycle.
+    ``early`` is 1 when the engine must remove command ``i`` from its queue. While ``behind`` is 1,
+    ``o`` is this command, and ``i``, the next, may begin if ``follows`` is 1. ``written`` is 1 at
+    the last write.
     """
 
     def __init__(self, *, stages: int, fused: bool):
@@ -38,10 +21,10 @@ class Overlap(Component):
         super().__init__(
             {
                 "i": In(commands),
-                "read": In(1),
-                "reading": In(1),
-                "owes": In(1),
-                "written": In(1),
+                "read": In(1),  # the last row of accumulators is requested
+                "reading": In(1),  # the second operand is not all requested
+                "owes": In(1),  # a unit of the engine has not begun the command
+                "written": In(1),  # the last write
                 "o": Out(commands),
                 "behind": Out(1),
                 "early": Out(1),

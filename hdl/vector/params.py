@@ -38,26 +38,20 @@ def param_layout(config: VectorConfig) -> data.StructLayout:
 
 
 def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLayout:
-    """Return the layout of :class:`ParamMemory`'s output: the requantization parameters of a beat.
+    """Return the layout of :class:`ParamMemory`'s output: a parameter word for a beat.
 
-    A beat is the group of elements that the vector engine processes in one cycle. ``word`` is a
-    parameter word (:func:`param_layout`). If ``marked`` is true, the layout also has the fields
-    ``count`` (number of elements of the beat), ``row_last`` (1 for the last beat of a row) and
-    ``last`` (1 for the last beat of the matrix).
+    If ``marked`` is true, the layout also has ``count`` (number of elements of the beat),
+    ``row_last`` (1 for the last beat of a row) and ``last`` (1 for the last beat of the matrix).
     """
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: VectorConfig) -> list[int | None]:
-    """Return a list: for each bit of a parameter word, the position of a stored bit of equal value.
+    """Return, for each bit of a parameter word, the position of a stored bit of equal value.
 
-    The parameter memory does not store all bits of a word. Element i of the list is for bit i:
-
-    - If bit i is stored, the element is i.
-    - If bit i is an upper bit of a bias or a shift, it equals the highest stored bit of this
-      number. The element is the position of that bit in the word.
-    - If bit i is always 0 (a low bit of a multiplier, or padding), the element is None.
+    The result is None for a bit that is always 0. An upper bit of a bias or a shift equals the
+    highest stored bit of the number.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -71,15 +65,11 @@ def held_bits(config: VectorConfig) -> list[int | None]:
 
 
 def sums_stages(config: VectorConfig) -> int:
-    """Return the number of register stages between accumulators and requantizers: 0 or 1.
+    """Return the number of register stages between accumulators and requantizers.
 
-    The result is 1 if the machine has the option ``registered`` (more pipeline registers) and the
-    configuration has ``row_factors``. Otherwise it is 0.
-
-    With ``row_factors``, the requantization parameters are multiplied by factors of rows before
-    they reach the requantizers. Sums from the accumulators would wait for the parameters. So the
-    register stage for the sums costs no time.
+    The result is 1 if the machine has the option ``registered`` and ``row_factors``, else 0.
     """
+    # Parameters are multiplied by factors first: a register for the sums costs no time.
     return config.stages * (config.row_factors > 0)
 
 
@@ -97,43 +87,21 @@ def factor_members(config: VectorConfig) -> dict[str, Any]:
 
 
 class ParamMemory(Component):
-    """Stores ``depth`` parameter words, and outputs one word for each beat of a matrix.
+    """Stores words of requantization parameters, and outputs one for each beat of a matrix.
 
-    A beat is the group of elements that the vector engine processes in one cycle. A parameter word
-    has the requantization parameters (bias, multiplier and shift) of all lanes. It has
-    ``param_lines`` lines of ``line_bytes`` bytes. Bits that are constant in all words are not
-    stored. By default, ``depth`` is the configuration field ``param_depth``.
+    - ``write_en``: stores ``write_data`` in line ``write_line`` of word ``write_addr``, if below
+      ``depth``.
+    - ``start``: begins a matrix, whose words have the addresses of ``walk`` (:class:`Walker`).
+    - ``o``: one word per cycle, the first 3 cycles after ``start``, plus 1 with ``registered``,
+      plus 3 if ``factored``.
+    - ``owes``: with ``fused``, ``start`` may be 1 during a matrix. ``walk`` must hold while
+      ``owes`` is 1.
 
-    Writing: if ``write_en`` is 1, ``write_data`` is written to line ``write_line`` of word
-    ``write_addr``. Words from ``depth`` on are not stored. A word must not be read in the cycle in
-    which it is written; the program's dependency tokens prevent this.
+    If ``factored`` is true, there are more inputs:
 
-    Reading: ``start`` is 1 for one cycle to begin a matrix. ``walk`` describes the addresses of the
-    matrix's words (:class:`Walker`). ``o`` outputs the words, up to one per cycle. If ``marked`` is
-    true, each word also has the fields ``count``, ``row_last`` and ``last`` of its beat
-    (:func:`word_layout`). The latency from ``start`` to the first word is the sum of these cycles:
-
-    - 3
-    - 1 with the option ``registered`` (more pipeline registers)
-    - 3 if ``factored`` is true
-
-    With the option ``fused``, ``start`` may be 1 for the next matrix before all words of the
-    current matrix are read. Words of the next matrix follow those of the current matrix. The output
-    ``owes`` is 1 from this ``start`` until the first address of the next matrix. While ``owes`` is
-    1, ``walk`` must describe the next matrix.
-
-    If ``factored`` is true, the memory also stores row factors, which are numbers by which the rows
-    of a matrix are multiplied. These inputs exist only then:
-
-    - ``kept`` has a factor and its index, to be stored. A matrix that starts in a later cycle can
-      use the factor.
-    - ``factors`` is 1 if the rows of the matrix are to be multiplied by factors. The memory then
-      multiplies the requantization multipliers on ``o`` by the factor of their row, and corrects
-      the shifts (``celosia.sim.requantize.times_factor``).
-    - ``factor`` is the index of the factor for row 0. Row r uses the factor with index
-      ``factor + r``.
-    - ``by_tile`` is 1 if factors belong to tile columns (groups of columns, at most as wide as the
-      array) instead of rows. Tile column j then uses the factor with index ``factor + j``.
+    - ``kept``: stores a row factor.
+    - ``factors``: 1 to multiply row r by factor ``factor + r``, or tile j by ``factor + j`` if
+      ``by_tile``.
     """
 
     def __init__(
@@ -180,6 +148,7 @@ class ParamMemory(Component):
                 ram = protected_ram(count, self.depth, level, part=part)
             m.submodules[f"line_{line}"] = ram
             lines.append(ram)
+            # Tokens of the program keep a word from being read in the cycle of its write.
             inside = self.write_addr < self.depth
             m.d.comb += [
                 ram.write_en.eq(self.write_en & (self.write_line == line) & inside),

@@ -17,22 +17,11 @@ from celosia.hdl.vector.walker import Walker, walk_layout
 
 
 class RowReader(Component):
-    """Reads lines of bytes from the scratchpad, and outputs each line as a beat of ``o``.
+    """Reads a matrix from the scratchpad; outputs each line of ``line_bytes`` bytes as a beat.
 
-    ``walk`` describes a sequence of addresses, called a walk, which a :class:`Walker` generates.
-    Each address is that of a line of ``line_bytes`` bytes. A beat has the line's bytes. The beat's
-    fields ``count``, ``row_last``, ``tile_last`` and ``last`` are those of the address
-    (:func:`celosia.hdl.vector.walker.place_layout`). If ``wraps`` is true, addresses within a
-    matrix row can wrap around after ``walk.period`` bytes.
-
-    Throughput is one beat per cycle. The first beat follows ``start`` by ``reader_latency`` cycles
-    if the scratchpad accepts at once. ``walking`` is 1 from the cycle after ``start`` until the
-    last line is requested. The next walk may then start; its beats follow those of the current
-    walk.
-
-    Requested lines wait in a queue until ``o`` accepts them. The queue has ``reader_latency``
-    entries, or ``ahead`` if this argument is larger. The reader requests a line only if the queue
-    has an entry for it. If ``stages`` is 1, ``o`` comes from a register.
+    ``walk`` describes the lines' addresses (:class:`Walker`). The first beat follows ``start`` by
+    ``reader_latency`` cycles. Throughput is one beat per cycle. ``start`` must be 0 while
+    ``walking`` is 1.
     """
 
     def __init__(self, access: Access, *, stages: int = 0, wraps: bool = False, ahead: int = 0):

@@ -18,9 +18,8 @@ WAITING = (Skid, RegisterSlice)
 class SumWriter(Component):
     """Writes 16-bit elements to the scratchpad: beat k of ``i`` to address k of ``walk``.
 
-    ``walk`` describes a sequence of addresses (:class:`Walker`). A cycle with ``start`` at 1 begins
-    this sequence; ``busy`` is 1 from then until the last write of the sequence has been accepted.
-    While ``busy`` is 0, beats are accepted and dropped.
+    ``start`` begins a sequence of addresses (:class:`Walker`). ``busy`` is 1 from the next cycle
+    until its last write has been accepted. While ``busy`` is 0, beats are accepted and dropped.
     """
 
     def __init__(self, access: Access, lanes: int, *, stages: int = 0, forward: bool = False):

@@ -42,66 +42,31 @@ from celosia.hdl.vector.walks import VectorWalks
 class VectorEngine(Component):
     """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
-    PARAMS and TABLE fill the engine's memories of parameters and activation tables. The other
-    commands compute elements, requantize them in the back end (:class:`Epilogue`), and write them.
-    The engine has these ports to memories:
-
-    - ``drain``: reads accumulators, the input of DRAIN (and of SOFTMAX or NORM with the flag
-      ``drain``).
-    - ``v``: reads the input of all other commands.
-    - ``r``: reads the second operand, for example of an addition.
-    - ``o``: writes the output. The output may overwrite the input row by row, if its elements are
-      not wider than those of the input.
-    - ``s``: writes the elements that a NORM with an addition normalizes: the sums of its operands.
-
-    ``i`` offers one command after another. A command stays on ``i`` while it runs. It is accepted
-    in the cycle of its last write, in which ``status.done`` is 1. A DRAIN or SOFTMAX with the flag
-    ``followed`` is accepted earlier, when all of its input is requested. Then the next command can
-    begin while the output is still written (:class:`Overlap`).
-
-    ``largest`` is the result of the last command with the flag ``argmax``, valid
-    ``ArgmaxUnit.latency`` cycles after that command is done.
-
-    The table has the cycles of a command for m rows of n columns (PARAMS: n words). They are
-    counted from the cycle in which ``i`` offers the command to the cycle of ``done``, if the engine
-    never waits. The terms are:
-
-    - A beat is the group of elements that are read in one cycle: ``lanes`` elements of a row, or
-      ``softmax_lanes`` for SOFTMAX. The last beat of a row can have fewer. ``row`` is the number of
-      beats of a row.
-    - ``beats`` is ``m * row``. In a DRAIN, each row is first divided into groups of ``array.cols``
-      columns, and each group into beats.
-    - ``reader_latency`` and ``drain_latency`` are the cycles from the start of a command to its
-      first input beat, from the scratchpad or from the accumulators.
-    - ``overhead`` is ``reader_latency + Epilogue.latency``.
-
-    ========= ========================================================
-    DRAIN     beats + drain_latency + Epilogue.latency
-    MAP       beats + overhead
-    SOFTMAX   beats + overhead + SoftmaxUnit.latency + 2 * (row - 1)
-    NORM      beats + overhead + AddNormUnit.latency + row - 1
-    PARAMS    n * param_lines + reader_latency
-    TABLE     256 + reader_latency
-    ========= ========================================================
-
-    These flags and options change the number of cycles:
-
-    - The flags ``rotate`` and ``times``: ``RotaryUnit.latency`` more.
-    - The flag ``polynomial``: ``Epilogue.polynomial_latency`` more.
-    - The option ``registered`` (more pipeline registers): three more for NORM and SOFTMAX, one more
-      for the other commands.
-    - The option ``fused``, if SOFTMAX or NORM reads accumulators: ``reader_latency`` is replaced by
-      ``drain_latency + Intake.latency``.
-    - The option ``row_factors``: NORM takes ``beats + overhead + 1`` cycles, and SOFTMAX
-      ``row - 1`` cycles less. DRAIN and MAP take ``celosia.arch.latency.words_wait`` cycles more,
-      because their requantization parameters arrive later.
-
-    With ``row_factors``, SOFTMAX and NORM do not scale their rows. They store a factor for each
-    row, by which a later DRAIN multiplies the row. A command that needs factors of a SOFTMAX begins
-    when they are stored. After a NORM, the next command begins when all factors of the NORM are
-    stored.
+    - ``i``: a command, which stays while it runs. It is accepted in the cycle of its last write, in
+      which ``status.done`` is 1; with the flag ``followed``, when its input is requested.
+    - ``drain``: reads accumulators for DRAIN, and with the flag ``drain`` for SOFTMAX and NORM.
+    - ``v``: reads the input of other commands.
+    - ``r``: reads the second operand.
+    - ``o``: writes the output. It may overwrite the input if its elements are not wider.
+    - ``s``: writes the sums that a NORM normalizes.
+    - ``largest``: result of the flag ``argmax``, ``ArgmaxUnit.latency`` cycles after
+      ``status.done``.
     """
 
+    # Cycles of a command for m rows of n columns (PARAMS: n words), from its offer on ``i`` to
+    # ``done``, if the engine never waits. A row has ``row`` beats, and all rows have ``beats``.
+    #
+    # DRAIN     beats + drain_latency + Epilogue.latency
+    # MAP       beats + reader_latency + Epilogue.latency
+    # SOFTMAX   as MAP, + SoftmaxUnit.latency + 2 * (row - 1)
+    # NORM      as MAP, + AddNormUnit.latency + row - 1
+    # PARAMS    n * param_lines + reader_latency
+    # TABLE     256 + reader_latency
+    #
+    # ``rotate`` and ``times`` add RotaryUnit.latency, ``polynomial`` Epilogue.polynomial_latency,
+    # ``registered`` 3 for SOFTMAX and NORM and 1 for others. With the flag ``drain``,
+    # drain_latency + Intake.latency replaces reader_latency. With ``row_factors``, NORM takes 1
+    # more than MAP, SOFTMAX row - 1 less; DRAIN and MAP take ``words_wait`` more.
     def __init__(self, config: VectorConfig, instructions: Sequence[Definition]):
         self.instructions = tuple(instructions)
         members = {
@@ -293,6 +258,7 @@ class VectorEngine(Component):
         connect(m, factors.o, params.kept)
         for name in factors.flows:
             connect(m, getattr(fronts, name), getattr(factors, name))
+        # With ``row_factors``, a later DRAIN multiplies the rows of SOFTMAX and NORM.
         takes = decoder.flag.factors & ~decoder.opcode.softmax
         return factors.norms | factors.softmaxes & takes
 

@@ -14,45 +14,32 @@ from celosia.hdl.stream.slice import slices
 
 
 def walk_layout(addr_width: int, *, wraps: bool = False) -> data.StructLayout:
-    """Return the layout of a :class:`Walker`'s input ``walk``, from which it generates addresses.
+    """Return the layout of a :class:`Walker`'s input: a description of the addresses of a matrix.
 
-    The addresses are those of the beats of a matrix. A beat is some adjacent columns of a row; a
-    tile is a wider group of columns, which has one or more beats per row. Addresses and steps have
-    the unit of the memory: bytes of the scratchpad, or words of a parameter memory, or rows of
-    accumulators.
-
-    - ``base``: the address of the first beat.
-    - ``beat_step``, ``row_step`` and ``tile_step``: the distances between the addresses of adjacent
-      beats, rows and tiles.
-    - ``m`` and ``n``: the numbers of rows and columns of the matrix.
-    - ``beat`` and ``tile``: the numbers of columns of a beat and of a tile.
-    - ``period`` (only if ``wraps`` is true): if it is not 0, the addresses of a row repeat after
-      ``period`` bytes. All attention heads of a row can then use the same cosines and sines.
+    The unit of addresses and steps is a byte of the scratchpad, a parameter word, or a row of
+    accumulators. Only if ``wraps`` is true, there is a field ``period``.
     """
     period = {"period": unsigned(addr_width)} if wraps else {}
     return data.StructLayout(
         {
             **period,
-            "base": unsigned(addr_width),
+            "base": unsigned(addr_width),  # of the first beat
             "beat_step": unsigned(addr_width),
             "row_step": unsigned(addr_width),
             "tile_step": unsigned(addr_width),
-            "m": unsigned(COUNT_WIDTH),
-            "n": unsigned(COUNT_WIDTH),
-            "beat": unsigned(COUNT_WIDTH),
-            "tile": unsigned(COUNT_WIDTH),
+            "m": unsigned(COUNT_WIDTH),  # rows
+            "n": unsigned(COUNT_WIDTH),  # columns
+            "beat": unsigned(COUNT_WIDTH),  # columns of a beat
+            "tile": unsigned(COUNT_WIDTH),  # columns of a tile
         }
     )
 
 
 def place_layout(addr_width: int) -> data.StructLayout:
-    """Return the layout of an output beat of :class:`Walker`: the address of some columns of a row.
+    """Return the layout of a :class:`Walker`'s output: the address and the end marks of a beat.
 
-    A Walker passes over a matrix tile by tile (a tile is a group of adjacent columns), and over a
-    tile row by row. A beat is some adjacent columns of a row of the tile. ``addr`` is the address
-    of the beat's first column, in bytes of the scratchpad or words of a parameter memory. ``count``
-    is the beat's number of columns. ``row_last`` is 1 for the last beat of a row of a tile,
-    ``tile_last`` for the last beat of a tile, and ``last`` for the last beat of the matrix.
+    A beat is some adjacent columns of a row. ``count`` is their number. ``row_last``, ``tile_last``
+    and ``last`` mark the last beat of a row, of a tile (a group of columns) and of the matrix.
     """
     return data.StructLayout(
         {
@@ -66,18 +53,11 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Let ``start`` begin walks of ``walker``; return a bit that is 1 while a walk waits to begin.
+    """Let ``start`` begin sequences of addresses of ``walker``; return 1 while one waits to begin.
 
-    A walk is the sequence of addresses that ``walker`` (:class:`Walker`) generates for one matrix.
-    A cycle with ``start`` at 1 requests a walk. If no other walk is in progress, the requested walk
-    begins in the same cycle, or in the next cycle if the walker's ``stages`` is 1.
-
-    - If ``behind`` is false, ``start`` must not be 1 during a walk. The result is always 0.
-    - If ``behind`` is true, ``start`` may be 1 during a walk. The requested walk then begins in the
-      cycle in which the last address of the current walk is accepted, without a gap. The result is
-      1 from the cycle of ``start`` to the cycle in which the requested walk begins. In these
-      cycles, the walker's input ``walk`` must describe the requested walk, and no other walk may be
-      requested.
+    If ``behind`` is false, ``start`` must be 0 during a sequence. Otherwise a sequence follows the
+    current one without a gap. While the result is 1, ``walker.walk`` must describe the sequence
+    that waits.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -94,46 +74,28 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
-    """Return the output stream of ``walker``, for a unit that writes to the stream's addresses.
+    """Return the output stream of ``walker``, after two register slices if its ``stages`` is 1.
 
-    ``walker`` is a :class:`Walker`, which generates an address for each beat (group of columns). If
-    its ``stages`` is 1, the beats pass two register slices. The first can be placed near the
-    walker, the second near the unit that writes. If ``stages`` is 0, the stream is the walker's
-    output itself. If ``forward`` is true, the second slice stores one beat instead of two, and
-    needs less logic (:class:`RegisterSlice`).
+    If ``forward`` is true, the second slice stores one beat instead of two, and needs less logic.
     """
     near = slices(m, walker.o, "near", stages=walker.stages)
     return slices(m, near, "ahead", stages=walker.stages, forward=forward)
 
 
 class Walker(Component):
-    """Generates addresses of an m x n matrix, one per beat (some adjacent columns of a row).
+    """Generates the addresses of a matrix's beats (some adjacent columns of a row), one per cycle.
 
-    ``walk`` describes the matrix and the steps between its addresses (:func:`walk_layout`). The n
-    columns are divided into tiles of ``tile`` columns, and each row of a tile into beats of
-    ``beat`` columns. One beat is generated per cycle: all rows of the first tile, then all rows of
-    the next tile. For example, a matrix has 2 rows of 6 columns, ``tile`` is 4, and ``beat`` is 2.
-    The beats begin at these columns: 0 and 2 of row 0, 0 and 2 of row 1, 4 of row 0, 4 of row 1.
+    ``start`` loads ``walk``, and the first beat follows in the next cycle. The columns form tiles
+    of ``tile`` columns, and a tile's rows form beats of ``beat`` columns. ``o`` outputs all rows of
+    a tile before the next tile.
 
-    The output ``o`` has the fields of :func:`place_layout`: the address of a beat, its number of
-    columns, and flags for the last beat of a row, tile and matrix.
+    - ``base``: address of the first beat.
+    - ``beat_step``, ``row_step``, ``tile_step``: distances between beats, rows and tiles.
+    - ``period``: if not 0, addresses of a row repeat after it; it must exceed the steps of beats
+      and tiles.
 
-    - The address of the first beat is ``base``.
-    - Adjacent beats of a tile's row are ``beat_step`` apart.
-    - Adjacent rows of a tile are ``row_step`` apart, from first beat to first beat.
-    - Adjacent tiles are ``tile_step`` apart, from first beat to first beat.
-
-    All addresses are modulo 2**addr_width.
-
-    If ``wraps`` is true and ``period`` is not 0, the addresses of each row of the matrix repeat
-    after ``period``. For example, ``base`` is 100, ``beat_step`` 16 and ``period`` 48. The beats of
-    row 0 then have the addresses 100, 116, 132, 100, 116 and so on. A row continues in this way
-    from tile to tile. ``beat_step`` and ``tile_step`` must then be less than ``period``.
-
-    ``start`` is 1 for one cycle to load ``walk``; the first beat follows in the next cycle. The
-    argument ``stages`` is 0 or 1. If it is 1, registers shorten the timing paths from ``walk``.
-    Then ``walk`` must have the same value one cycle before ``start``. ``m``, ``n``, ``beat`` and
-    ``tile`` must be at least 1.
+    If ``stages`` is 1, ``walk`` must be the same one cycle before ``start``. Rows and columns are
+    at least 1. Addresses are modulo ``2**addr_width``.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

@@ -13,29 +13,11 @@ from celosia.hdl.vector.walker import walk_layout
 
 
 class VectorWalks(Component):
-    """Computes the descriptions of the address sequences of a vector command's operands.
+    """Computes the address sequences of a vector command's operands; combinational.
 
-    Each output describes one address sequence (:func:`walk_layout`): its first address, the steps
-    between addresses, and the numbers of rows and columns. A :class:`Walker` receives the output
-    and generates the addresses. This unit is combinational. DRAIN, MAP, SOFTMAX and NORM can have
-    these sequences:
-
-    - ``i``: the input.
-    - ``r``: the second operand. If the command has the flag ``rotate``, the addresses repeat for
-      each attention head of a row, because all heads use the same cosines and sines.
-    - ``o``: the output.
-    - ``s``: the sums of the two operands of a NORM, which it writes and normalizes.
-    - ``params``: the parameters that requantize the output.
-    - ``pre``: the parameters that requantize the input, if a SOFTMAX or NORM reads accumulators.
-
-    Address k of each sequence is for beat k of the command. A beat is a group of adjacent columns
-    of a row: ``lanes`` columns, or ``softmax_lanes`` for a SOFTMAX. MAP, SOFTMAX and NORM process
-    all beats of row 0, then all beats of row 1, and so on. DRAIN divides the columns into groups of
-    ``array.cols`` columns, because an accumulator row has ``array.cols`` columns. It processes all
-    rows of the first group, then all rows of the next group.
-
-    PARAMS and TABLE fill memories of the engine, and have only the sequence ``i`` over consecutive
-    bytes. Adjacent addresses differ by ``line_bytes`` bytes for PARAMS, and by one byte for TABLE.
+    Each output is the input ``walk`` of a :class:`Walker`. Address k is for beat k of the command.
+    DRAIN processes groups of ``array.cols`` columns, one after another. All other commands process
+    whole rows.
     """
 
     def __init__(self, config: VectorConfig):
@@ -45,11 +27,12 @@ class VectorWalks(Component):
             "command": In(command_layout(Engine.VECTOR)),
             "opcode": In(opcode_layout()),
             "flag": In(flag_layout()),
-            "i": Out(rows),
+            "i": Out(rows),  # the input; PARAMS and TABLE have only this one
+            # The second operand; for ``rotate``, addresses repeat with each attention head.
             "r": Out(walk_layout(config.access.addr_width, wraps=config.vector.rotary)),
-            "o": Out(rows),
-            "s": Out(rows),
-            "params": Out(walk_layout(self.param_addr_width)),
+            "o": Out(rows),  # the output
+            "s": Out(rows),  # the sums that a NORM normalizes
+            "params": Out(walk_layout(self.param_addr_width)),  # parameters of the output
         }
         if config.fused:
             members["pre"] = Out(walk_layout(self.param_addr_width))
