@@ -83,7 +83,7 @@ def compile(
 
     Raises :class:`InputError` if the model, an option or the calibration is invalid, or the model
     does not fit the configuration. Warns if the integer model's outputs differ much from those of
-    the float model.
+    the float model. A program that :attr:`Program.is_short` is checked (:meth:`Program.check`).
     """
     asked = {"loss": loss, "memory_bytes": memory_bytes, "bits": bits, "fixed": fixed}
     chosen = _options(model, options)
@@ -93,6 +93,8 @@ def compile(
     else:
         inputs = calibration_inputs(model, calibration)
         program = compile_encoder(model, config or PRESETS["small"], inputs, chosen, **asked)
+    if program.is_short:
+        program.check()
     if program.parting is not None and program.parting.warning:
         warnings.warn(program.parting.warning, stacklevel=2)
     return program

@@ -13,6 +13,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.support.writing import write_files
+from celosia.checking import MOST_CYCLES, TOKENS, check_program
 from celosia.exporting import files
 from celosia.generators.export.folder import outdated
 from celosia.generators.frontend.named_inputs import as_array
@@ -20,6 +21,7 @@ from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.frontend.tokenizer import TokenizerLike
 from celosia.generators.graph.fewer_planes import check_bits
+from celosia.generators.lower.artefact import Artefact
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.parting import Parting
 from celosia.generators.reference.sampling import Sampling
@@ -311,6 +313,23 @@ class Program(Shown):
         wrong = run.figures()["mismatches"]
         if wrong:
             raise RunError(f"{wrong} tensors on {on} differ from those of the golden machine")
+
+    @property
+    def is_short(self) -> bool:
+        """True if :meth:`check` takes at most 10 million predicted cycles, so a few seconds."""
+        runs = TOKENS if self.code.reads_tokens else 1
+        return runs * (self.cycles or 0) <= MOST_CYCLES
+
+    def check(self) -> None:
+        """Check the program: each integer is that of the quantized model, and no engines race.
+
+        The golden machine runs the program on random inputs. :func:`celosia.compile` calls the
+        method for a program that :attr:`is_short`. Raises :class:`RunError` if the program is
+        wrong, and :class:`InputError` if it was opened from a folder.
+        """
+        model = self.with_model
+        assert isinstance(self.code, Artefact), "a compiled program has its graph"
+        check_program(self.code, model)
 
     def compare(self, inputs: Inputs) -> Comparison:
         """Return each layer's quantization error and the option that would reduce the error most.

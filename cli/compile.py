@@ -88,8 +88,12 @@ def compile_command(
     with addresses, shapes, scales and cycles. This folder can be the MODEL of celosia run and of
     celosia evaluate, and the FOLDER of celosia flash and of celosia host run.
 
+    The program is checked before it is written: the golden machine, an exact model in software,
+    must compute the integers of the quantized model. If that takes
+    more than 10 million cycles, the program is not checked (checked: False).
+
     With --add it also writes Verilog, a testbench or C files. The expected outputs in a testbench
-    and in C files are integers computed by the golden machine, an exact model in software.
+    and in C files are integers computed by the golden machine.
 
     An encoder is calibrated on the inputs of --calibration. Without --calibration, an encoder of
     texts uses sentences that come with the package, and any other encoder uses the inputs of
@@ -118,6 +122,9 @@ def compile_command(
     make = _decoder if text else _encoder
     began, worked = time.perf_counter(), time.process_time()
     program, inputs = make(model, config, used, values)
+    if program.is_short:
+        with progress(f"Check of {model}"):
+            program.check()
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
     timing: MemoryTiming = values["timing"]
     written: Mapping[str, str | bytes] = {}
@@ -141,6 +148,7 @@ def compile_command(
             )
             write_files(folder, written, outdated(folder, written))
         result = _figures(program, timing, None if text else len(inputs) * used) | {
+            "checked": program.is_short,
             "seconds": seconds,
             "processor_seconds": worked,
             "peak_bytes": peak_bytes(),

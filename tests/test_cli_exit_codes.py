@@ -54,6 +54,13 @@ def test_a_wrong_element_is_exit_code_1(celosia, monkeypatch, words) -> None:
     assert json.loads(output)["mismatches"] > 0
 
 
+@pytest.mark.parametrize("model", ["digits", "tales"])
+def test_a_wrong_program_is_not_written(celosia, monkeypatch, tmp_path, model) -> None:
+    damage_writes(monkeypatch)
+    code, _, errors = celosia("compile", model, "--out", tmp_path / "out")
+    assert (code, "differ" in errors, [*tmp_path.iterdir()]) == (1, True, [])
+
+
 def test_an_error_over_its_bound_is_exit_code_1(celosia, monkeypatch) -> None:
     report = {"gelu_erf": {"max_lsb": 0.9, "bound_lsb": 0.5}}
     monkeypatch.setattr("celosia.cli.accuracy.accuracy_report", lambda *_given: report)

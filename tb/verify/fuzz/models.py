@@ -1,6 +1,5 @@
 """Fuzzing with random models on random machines: tensors must equal the integer reference's."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError, ProgramError
-from celosia.arch.isa import REGISTERS
+from celosia.arch.errors import InputError
 from celosia.generators.campaign.case import Case
 from celosia.generators.frontend.embedding import given
 from celosia.generators.frontend.weights import Weights
@@ -18,17 +16,13 @@ from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.lower.options import Options
 from celosia.generators.quantize.options import INT8, MIXED
-from celosia.generators.runtime.golden import GoldenModel
-from celosia.sim.checker import check
 from celosia.tb.models.inference import infer
-from celosia.tb.models.whole_model import differing
+from celosia.tb.models.self_check import encoder_error
 from celosia.tb.verify.fuzz import texts
 from celosia.tb.verify.fuzz.machines import circuit, random_format, random_machine, simulated
 from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
 
 _TRIES = 1000  # of pairs of a machine and a model; about one in five is not refused
-UNWRITTEN = 0xA5
-"""A byte of the scratchpad that no instruction has written."""
 _TURN = 16  # cases: four are decoders; one decoder and one encoder also run on the circuit
 _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 
@@ -103,34 +97,9 @@ def random_options(rng: np.random.Generator, config: Config) -> Options:
 
 
 def differs(compiled: Artefact, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
-    """Return a compiled model's first error as a sentence, or an empty text if there is none.
+    """Return a compiled encoder's first error as a sentence, or an empty text if there is none.
 
-    First, the model's programs are checked: they must fit program memory, and give the same results
-    in every order in which engines can run their commands. Then the golden machine runs an
-    inference for each of ``inputs``. The tensors and the output are compared with those of the
-    integer reference. If weights stay on the chip between inferences, the last inference is
-    repeated without loading the weights. If weights are nested, that is, readable at several
-    widths, inferences are run with each width.
+    ``inputs`` are inputs of the float model with the weights ``weights``.
     """
-    config, model = compiled.config, compiled.graph.description
-    if len(compiled.words) > config.control.program_depth:
-        return f"{len(compiled.words)} words are more than {config.control.program_depth}"
-    for rows in {min(compiled.writes), max(compiled.writes)}:
-        request = compiled.request_at(rows).registers
-        registers = [request.get(number, 0) for number in range(REGISTERS)]
-        try:
-            for entry in compiled.entries.values():
-                check(compiled.words, config, entry.pc, registers)
-        except ProgramError as error:
-            return f"The compiler's program is refused: {error}"
-    golden = GoldenModel(compiled)
-    golden.machine.sp.fill(UNWRITTEN)
-    samples = compiled.batches([given(model, weights, sample[None])[0] for sample in inputs])
-    samples += samples[-1:] if compiled.keeps else []
-    for values, bits in itertools.product(samples, texts.widths_of(compiled)):
-        tensors = golden.tensors(values, bits)
-        data = golden.machine.read_memory(compiled.output_addr, compiled.output_count)
-        wrong, _ = differing(compiled, tensors, values, bits, compiled.output_integers(data))
-        if wrong:
-            return f"Tensor {wrong[0]} differs from the integer reference"
-    return ""
+    model = compiled.graph.description
+    return encoder_error(compiled, [given(model, weights, sample[None])[0] for sample in inputs])

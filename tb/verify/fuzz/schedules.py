@@ -1,6 +1,6 @@
 """Fuzzing of schedules: different programs of a random model must compute the same integers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.arch.errors import InputError, ProgramError
+from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import RING_SLOTS
 from celosia.arch.rules import WIDE_SUMS
@@ -31,10 +31,7 @@ from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_compiler import PIECES, data_placements, skips_zeros
 from celosia.generators.lower.text_program import text_program, text_trial
 from celosia.generators.quantize.quantize import quantize_model
-from celosia.sim.checker import check
-from celosia.sim.interpreter import Interpreter
-from celosia.sim.report import Report
-from celosia.tb.models.text_session import TextSession
+from celosia.tb.models.self_check import STEPS, decoder_error
 from celosia.tb.verify.fuzz import models, texts
 from celosia.tb.verify.fuzz.machines import random_machine, random_text_machine
 from celosia.tb.verify.random_models import (
@@ -198,12 +195,12 @@ def _decoder(rng: Random) -> Outcomes:
     quantized = untrained(
         model, texts.random_options(rng, config, model), int(rng.integers(1 << 30))
     )
-    context = int(rng.integers(texts.STEPS + 1, min(_CONTEXT, quantized.places) + 1))
+    context = int(rng.integers(STEPS + 1, min(_CONTEXT, quantized.places) + 1))
     sinks = int(rng.integers(min(context, 3)))
     cache = Cache(context, sinks, recompute=bool(rng.random() < 0.2))
     decoder = checked_graph(quantized, config, cache)
     numbers = rng.integers(0, model.vocabulary, 2 * texts.LENGTH).tolist()
-    text = [*numbers[: context - texts.STEPS], *numbers[-texts.STEPS :]]
+    text = [*numbers[: context - STEPS], *numbers[-STEPS:]]
     for _ in range(_PLANS):
         placements = data_placements(decoder, config, cache, MOST_ROWS, 1)
         placement = placements[int(rng.integers(len(placements)))]
@@ -215,13 +212,10 @@ def _decoder(rng: Random) -> Outcomes:
         except InputError:
             yield (), ""
             continue
-        try:
-            wrong = texts.wrong_tensors(TextSession(program, _Checked(config)), [text])
-        except ProgramError as error:
-            wrong = f"The compiler's program is refused: {error}"
+        wrong = decoder_error(program, [text])
         yield (
             tuple(program.words),
-            wrong and f"{wrong} of the decoder with {placement}, loads {most}",
+            wrong and f"{wrong} with {placement}, loads {most}",
         )
 
 
@@ -240,23 +234,3 @@ def _text_machine(rng: Random) -> Config:
         rotary=rotary,
     )
     return config if config.array.weight_depth > RING_SLOTS else config.replace(row_factors=0)
-
-
-class _Checked(Interpreter):
-    """The golden machine, which first checks each program for races of engines."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self.sp.fill(models.UNWRITTEN)
-
-    def load_program(self, words: Sequence[int]) -> None:
-        """Load a program, and forget the entry points that were checked before."""
-        super().load_program(words)
-        self._checked = set[int]()
-
-    def start(self, pc: int = 0) -> Report:
-        """Check the program from ``pc`` on with the registers of its first run, then run it."""
-        if pc not in self._checked:
-            check(self.words, self.config, pc, self.registers)
-            self._checked.add(pc)
-        return super().start(pc)

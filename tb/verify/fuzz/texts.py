@@ -1,6 +1,5 @@
 """Fuzzing with random decoders, compiled for random machines."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,20 +9,17 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.isa import RING_SLOTS
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import untrained
-from celosia.generators.graph.fewer_planes import BITS, is_nested
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.checks import value_block
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.text_compiler import compile_text, skips_zeros
 from celosia.generators.quantize.options import INT8, MIXED, Quantization
+from celosia.tb.models.self_check import STEPS, session_of, widths_of, wrong_tensors
 from celosia.tb.models.text_session import TextSession
-from celosia.tb.models.texts_session import TextsSession
 from celosia.tb.verify.fuzz.machines import circuit, random_format, random_text_machine, simulated
 from celosia.tb.verify.random_models import random_text_model
 
-STEPS = 2
-"""Tokens behind a prompt."""
 LENGTH = 12
 """Most tokens of the cache."""
 
@@ -50,12 +46,12 @@ def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     program = compile_text(decoder, config, **_random_use(rng, decoder, config))
     words, bits = random_texts(rng, program), int(rng.choice(widths_of(program)))
     result = {"mismatch": "", "words": len(program.words)}
-    session = _session(program, "golden")
+    session = session_of(program, "golden")
     wrong = wrong_tensors(session, words, bits)
     if wrong or not on_circuit:
         return result | {"mismatch": f"{wrong} differ from the reference" if wrong else ""}
     with circuit(rng, program.config, program.memory_bytes) as (machine, timing):
-        session = _session(program, machine, timing)
+        session = session_of(program, machine, timing)
         wrong = wrong_tensors(session, words, bits)
     if wrong:
         result["mismatch"] = f"{wrong} of the circuit differ"
@@ -79,11 +75,6 @@ def _random_use(rng: np.random.Generator, decoder: Decoder, config: Config) -> d
     }
 
 
-def widths_of(program: Artefact) -> tuple[int, ...]:
-    """Return the numbers of bits with which a program's weights can be read."""
-    return BITS if is_nested(program.graph) else BITS[:1]
-
-
 def random_texts(rng: np.random.Generator, program: Artefact) -> list[list[int]]:
     """Return two random texts for a compiled decoder, each a list of token numbers.
 
@@ -92,11 +83,6 @@ def random_texts(rng: np.random.Generator, program: Artefact) -> list[list[int]]
     longest = min(program.places, program.cache.capacity + LENGTH // 2)
     lengths = rng.integers(STEPS + 1, longest + 1, 2)
     return [rng.integers(0, program.vocabulary, length).tolist() for length in lengths]
-
-
-def _session(program: Artefact, *machine: Any) -> TextSession:
-    """Return the session of a program's texts: one after another, or two at once."""
-    return (TextsSession if program.batch > 1 else TextSession)(program, *machine)
 
 
 def random_options(
@@ -119,59 +105,6 @@ def random_options(
     if config.row_factors and options.get("weights", INT8) == INT8:
         options |= {"folded": True, "deferred": True}
     return Quantization(texts=2, length=min(LENGTH, model.positions), **options)
-
-
-def wrong_tensors(
-    session: TextSession, texts: Sequence[Sequence[int]], bits: int = OPERAND_BITS
-) -> str:
-    """Run a decoder on token sequences; return the names of wrong tensors, separated by commas.
-
-    ``session`` runs the decoder on a machine. Each element of ``texts`` is one token sequence, a
-    list of token numbers. The decoder processes the token sequences as follows:
-
-    - If ``session`` is a :class:`TextsSession`: two sequences at the same time, token by token.
-    - Otherwise: one sequence after another. The first tokens of a sequence are processed together,
-      as a prompt. The last ``STEPS`` tokens are then processed one by one.
-
-    If the model is an encoder-decoder, the encoder processes the first tokens of a sequence, as
-    many as it accepts. The decoder then processes the whole sequence. ``bits`` is the number of
-    bits that are read of each nested weight.
-
-    A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
-    the golden machine, only logits and chosen tokens are compared, with the integer reference. The
-    result is an empty string if no tensor is wrong.
-    """
-    session.bits = bits
-    if isinstance(session, TextsSession):
-        _advance(session, texts)
-    else:
-        for text in texts:
-            _answer(session, text)
-    return ", ".join(name for turn in session.turns for name in turn.wrong)
-
-
-def _answer(session: TextSession, text: Sequence[int]) -> None:
-    """Run the tokens of one text from its beginning."""
-    if session.program.source_positions:
-        session.encode(text[: session.program.source_positions])
-    else:
-        session.begin()
-    session.take(text[:-STEPS])
-    for number in text[-STEPS:]:
-        session.choose()
-        session.step(number)
-    session.logits()
-
-
-def _advance(session: TextsSession, texts: Sequence[Sequence[int]]) -> None:
-    """Run two texts at once; the shorter one ends earlier."""
-
-    def logits(_: int) -> None:
-        session.logits()
-
-    for place in range(max(map(len, texts))):
-        tokens = [text[place] if place < len(text) else None for text in texts]
-        session.advance(tokens, logits)
 
 
 def _predicted(session: TextSession) -> int:

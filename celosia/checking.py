@@ -1,0 +1,40 @@
+"""Check that a compiled program computes the integers of the quantized model."""
+
+import numpy as np
+
+from celosia.arch.errors import RunError
+from celosia.generators.frontend.source import Source
+from celosia.generators.lower.artefact import Artefact
+from celosia.models import Model
+from celosia.tb.models.self_check import decoder_error, encoder_error
+
+MOST_CYCLES = 10_000_000
+"""Most predicted cycles of a check that :func:`celosia.compile` makes; a longer one takes minutes.
+"""
+TOKENS = 6
+"""Tokens of each text with which a language model is checked."""
+_SEED = 1
+
+
+def check_program(code: Artefact, model: Model) -> None:
+    """Run a program on random inputs on the golden machine; compare it with the quantized model.
+
+    An encoder of any length runs on the longest input and on a short one, a language model on six
+    tokens. Raises :class:`RunError` if an integer differs or two engines race.
+    """
+    rng = np.random.default_rng(_SEED)
+    if isinstance(model.source, Source):
+        source = model.source
+        rows = source.rows(source.prepare(source.random(rng)))
+        inputs = [rows] * code.batch
+        if model.source.description.variable:
+            inputs.append(rows[: -(-len(rows) // 3)])
+        error = encoder_error(code, inputs)
+    else:
+        length = min(TOKENS, code.places)
+        texts = rng.integers(0, code.vocabulary, (code.batch, length)).tolist()
+        error = decoder_error(code, texts)
+    if error:
+        raise RunError(
+            f"The program of model {code.name} is wrong, which is a fault of Celosia: {error}"
+        )
