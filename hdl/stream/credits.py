@@ -10,15 +10,12 @@ from celosia.hdl.stream.flow import Flow
 
 
 class CreditQueue(Component):
-    """Queues the outputs of a pipeline of ``latency`` cycles, so that the pipeline never stalls.
+    """Queues the outputs of a pipeline of ``latency`` cycles that cannot stall.
 
-    The user must set ``taken`` to 1 in the cycle in which a payload enters the pipeline. A payload
-    may enter only while ``room`` is 1, so that the queue has space when the payload arrives on
-    ``i``. ``room`` depends on registers only, not on an input of the same cycle. ``o`` outputs
-    payloads in order, and can output a payload in the cycle in which it arrives on ``i``.
-    Throughput is one payload per cycle, even if the queue holds payloads that waited for
-    ``o.ready``. Every payload is written to the queue's memory, even if it leaves in its cycle of
-    arrival. So the memory's write enable does not depend on ``o.ready``.
+    - ``room``: 1 if a payload may enter the pipeline.
+    - ``taken``: must be 1 if a payload enters it.
+    - ``i``: the pipeline's output.
+    - ``o``: the payloads in order, up to one per cycle, from the cycle of arrival on.
     """
 
     def __init__(self, payload: ShapeLike, latency: int):
@@ -43,6 +40,7 @@ class CreditQueue(Component):
             self.o.valid.eq(waits | self.i.valid),
             Value.cast(self.o.payload).eq(Mux(waits, read.data, incoming)),
             left.eq(self.o.valid & self.o.ready),
+            # Also if it leaves at once, so that the enable does not depend on ``o.ready``.
             write.en.eq(self.i.valid),
             write.data.eq(incoming),
         ]

@@ -1,8 +1,6 @@
-"""Optional fields of payloads, and optional ports, for units that a machine may not have.
+"""Functions for layout fields and ports that exist only in some configurations.
 
-Layouts and signatures define which fields and ports exist. A circuit can assign values to all
-fields by the functions of this module. The functions ignore values for fields that do not exist, so
-that an absent unit leaves no logic.
+Assignments to absent fields are ignored, so that a circuit needs no conditions.
 """
 
 from typing import Any
@@ -50,9 +48,9 @@ def outputs(**fields: Any) -> dict[str, Any]:
 def has(record: Any, name: str) -> bool:
     """Return whether ``record`` has a field or a port with the name ``name``.
 
-    ``record`` is a payload, a component or an interface. Only optional fields and ports may be
-    absent. To detect misspelled names, the function raises :class:`AttributeError` for an absent
-    name that was never an argument of :func:`present`, :func:`inputs` or :func:`outputs`.
+    ``record`` is a payload, a component or an interface. Raises :class:`AttributeError` if the
+    field is absent, and no call of :func:`present`, :func:`inputs` or :func:`outputs` had this
+    name.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

@@ -20,10 +20,9 @@ def delay(
 ) -> Value:
     """Return ``value`` delayed by ``cycles`` cycles, counting only cycles in which ``en`` is 1.
 
-    The registers are added to ``m`` in the domain ``sync``. If ``reset`` is true, the registers are
-    0 after a reset, as valid bits need. If it is false, a reset does not change them, and the first
-    ``cycles`` outputs after a reset are stale. Synthesis merges identical delays of one value. The
-    registers are named ``name``, by default like the variable to which the result is assigned.
+    If ``reset`` is true, a reset sets the delay registers to 0; otherwise it does not change them.
+    ``name`` is the name of the registers, by default the name of the variable that receives the
+    result.
     """
     value = Value.cast(value)
     # The variable that the caller assigns to, where it does.
@@ -49,10 +48,8 @@ def domain_of(m: Module, stages: int) -> Any:
 def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -> ValueLike:
     """Return ``value`` delayed by a register that synthesis does not merge with equal registers.
 
-    Each call makes a separate register, also for the same ``value``. Place-and-route can then place
-    the register near the logic that reads it. If ``stages`` is 0, there is no register, and the
-    result is ``value`` itself. If ``reset`` is true, the register is 0 after a reset. If it is
-    false, a reset does not change the register.
+    The register can be placed near the logic that reads it. If ``stages`` is 0, the result is
+    ``value`` itself. If ``reset`` is true, a reset sets the register to 0.
     """
     for _ in range(stages):
         shape = Value.cast(value).shape()
@@ -63,13 +60,13 @@ def near(m: Module, value: ValueLike, *, stages: int = 1, reset: bool = False) -
 
 
 def data_register(m: Module, port: Any, *, stages: int = 1) -> Any:
-    """Return a register without reset that drives ``port``, for data with a separate valid bit.
+    """Return a register without reset that drives ``port``; the caller assigns data to it.
 
-    If ``stages`` is 1, there is one register, and the caller assigns data to it. If ``stages`` is
-    0, there is none, and the result is ``port`` itself. A register without reset needs no reset
-    wires, and synthesis can use a block RAM's output register for it.
+    If ``stages`` is 0, the result is ``port`` itself, without a register. The data need a separate
+    valid bit.
     """
     for _ in range(stages):
+        # Without reset, it can be a block RAM's output register.
         register = Signal.like(port, name=f"{Value.cast(port).name}_register", reset_less=True)
         m.d.comb += port.eq(register)
         port = register

@@ -13,10 +13,9 @@ def slices(
 ) -> wiring.PureInterface:
     """Connect ``source`` to a chain of register slices, and return the output of the last one.
 
-    If ``stages`` is 1, there is a slice for each name in ``names``, a submodule of ``m`` with this
-    name. If ``stages`` is 0, there are no slices, and the result is ``source`` itself. By default,
-    a slice has space for two payloads. If ``forward`` is true, a slice has space for one payload,
-    and its ``i.ready`` depends on ``o.ready`` in the same cycle (:class:`RegisterSlice`).
+    If ``stages`` is 1, each name in ``names`` makes a :class:`RegisterSlice` as a submodule of
+    ``m``. If ``stages`` is 0, the result is ``source`` itself. ``forward`` is the argument of the
+    slices.
     """
     for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)
@@ -28,13 +27,10 @@ def slices(
 def slices_before(
     m: Module, sink: wiring.PureInterface, name: str, *, stages: int, forward: bool = False
 ) -> wiring.PureInterface:
-    """Return a stream for a sender, which reaches ``sink`` through an optional register slice.
+    """Return a stream that leads to ``sink``, through a register slice if ``stages`` is 1.
 
-    If ``stages`` is 0, the result is ``sink`` itself. If ``stages`` is 1, the result is the input
-    of a new register slice with an output that is connected to ``sink``. The slice is a submodule
-    of ``m`` with the name ``name``. By default, the slice has space for two payloads. If
-    ``forward`` is true, the slice has space for one payload, and its ``i.ready`` depends on
-    ``o.ready`` in the same cycle (:class:`RegisterSlice`).
+    The slice is a :class:`RegisterSlice`, the submodule ``name`` of ``m``, with the argument
+    ``forward``. If ``stages`` is 0, the result is ``sink`` itself.
     """
     for _ in range(stages):
         m.submodules[name] = stage = RegisterSlice(sink.p.shape(), forward=forward)
@@ -44,19 +40,11 @@ def slices_before(
 
 
 class RegisterSlice(Component):
-    """A register stage in a stream, by default with space for two payloads.
+    """A register stage of a stream: latency one cycle, throughput one payload per cycle.
 
-    Latency is one cycle, throughput one payload per cycle. By default, ``i.ready``, ``o.valid`` and
-    ``o.payload`` are registers, so that ``i`` and ``o`` do not depend on each other in the same
-    cycle, as AXI requires of every port.
-
-    If ``forward`` is true, the stage has space for only one payload. It then needs no multiplexer
-    before the register of ``o.payload``. ``i.ready`` is then not a register, but combinational: it
-    is 1 in a cycle in which ``o.ready`` is 1 or the stage is empty.
-
-    A further output, ``following``, is the payload that ``o`` offers after the current payload. If
-    the stage stores two payloads, ``following`` is the second one. Otherwise ``following`` is
-    ``i.payload``, which is a payload only if ``i.valid`` is 1.
+    It stores two payloads, and ``i.ready`` is a register. If ``forward`` is true, it stores one,
+    and ``i.ready`` depends on ``o.ready``. ``following`` is the payload after the one on ``o``, if
+    there is one.
     """
 
     def __init__(self, shape, *, forward: bool = False):
