@@ -18,13 +18,13 @@ from celosia.hdl.stream.pipeline import delay, domain_of
 
 
 def array_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return the ports of an array as a dictionary from name to port.
+    """Return the ports of a multiplier array, as a dictionary from name to port.
 
-    ``i`` receives vectors of activations, ``i_weights`` lines of weights, and ``o`` outputs rows of
-    sums. If the configuration has the option ``operand_gating``, output ``zeros`` is the number of
-    zeros among the activations that entered two cycles before. If weight slots (storage for one
-    tile each) store scales, output ``scales`` has the scale of each column for the sums on ``o`` in
-    the same cycle. If output ``scaled`` is 1, the receiver must multiply the sums by these scales.
+    - ``i``: vectors of activations.
+    - ``i_weights``: lines of weights.
+    - ``o``: rows of sums.
+    - ``zeros``: zero activations, two cycles after their vector.
+    - ``scales``, ``scaled``: :func:`scale_members` for ``o``.
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -47,12 +47,13 @@ def gated_width(config: MatrixConfig) -> int:
 
 
 def activation_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a vector of activations with the fields that select its weights.
+    """Return the layout of a vector of activations at the array's input.
 
-    ``a`` has one activation for each row of the array. ``slot`` is the number of a weight slot,
-    which stores one tile of weights. ``part`` selects a group of bits of each weight; the
-    activations are multiplied by these bits only. If the configuration has the option ``sleep``,
-    ``n`` is the number of columns that compute a sum; the other columns are disabled.
+    - ``a``: one activation for each array row.
+    - ``slot``: number of the stored weight tile to multiply by.
+    - ``n``: number of enabled columns (option ``sleep``).
+
+    :func:`multiply_fields` and ``shift_members`` describe other fields.
     """
     return data.StructLayout(
         {
@@ -68,9 +69,8 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
 def slot_layout(config: MatrixConfig) -> Any:
     """Return the shape of the field ``slot`` of an activation vector or a line of weights.
 
-    The field (of :func:`activation_layout` and :func:`weight_layout`) has the number of a weight
-    slot, which is storage in the array for one tile of weights. If :func:`has_column_copies` is
-    true, the field has a copy of the number for each column of the array.
+    The field is the number of a weight slot (storage in the array for one tile). If
+    :func:`has_column_copies` is true, it is an array with a copy for each column.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if has_column_copies(config) else slot
@@ -81,17 +81,12 @@ NEAR_COLUMNS = 2
 
 
 def has_column_copies(config: MatrixConfig) -> bool:
-    """Return whether values that all columns of the array use are copied to several registers.
+    """Return whether values for all array columns are copied to registers near the columns.
 
-    An example of such a value is the number of a weight slot (storage for one tile of weights).
-    Each copy is placed near its columns on the device. The result is true if all of these
-    conditions are met:
-
-    - The array is an adder tree.
-    - The configuration has the option ``registered`` (more pipeline registers).
-    - The columns store weights in block RAMs, not in registers. Block RAMs have fixed places, so
-      the columns are far apart on the device.
+    It is true for an adder tree with the option ``registered`` (more pipeline registers) whose
+    columns store weights in block RAM.
     """
+    # Block RAMs have fixed places, so the columns are far apart on the device.
     return (
         config.array.kind == "tree"
         and config.control.registered
@@ -115,35 +110,24 @@ def strobes(config: MatrixConfig, valid: Value, line: Any) -> list[Value]:
 
 
 def slots_of(payload: Any) -> list[Value]:
-    """Return a list with the weight slot number of an activation vector or a line of weights.
+    """Return the weight slot numbers of ``payload``, an activation vector or a line of weights.
 
-    ``payload`` is the vector or the line. A weight slot is storage in the array for one tile of
-    weights. The list has one element. If :func:`has_column_copies` is true, the list has one copy
-    of the number for each column instead.
+    A weight slot is storage in the array for one tile. The list has one number, or one copy for
+    each column if :func:`has_column_copies` is true.
     """
     slot = payload.slot
     return [*slot] if isinstance(slot, data.View) else [slot]
 
 
 def multiply_fields(config: MatrixConfig) -> dict[str, Any]:
-    """Return the optional fields of an activation vector that control how it is multiplied.
+    """Return the optional fields of an activation vector that control its multiplication.
 
-    The result is a dictionary from name to shape. It has only the fields that the configuration
-    needs. The vector is multiplied by the bytes in a weight slot. The slot stores one tile, with a
-    byte for each row and column.
+    The result is a dictionary from name to shape:
 
-    - ``part`` selects a group of bits of each byte (:func:`part_layout`). The array multiplies the
-      activations by these bits only.
-    - ``scaled`` is 1 if each column's sum must be multiplied by the column's scale, which the slot
-      stores. The receiver of the sums multiplies, not the array.
-    - ``lower`` is 1 if the slot has attention keys. The first ``low_rows`` elements of each key
-      then have eight bits, the others four. Row r has the upper four bits of element r. The last
-      ``low_rows`` rows have the lower four bits of the first ``low_rows`` elements. The array
-      multiplies the sum of the products with upper bits by 16, and adds the products with lower
-      bits.
-    - ``block`` is 1 if each byte of the slot has two 4-bit mantissas, and each row of the slot has
-      an exponent. The array multiplies an activation by ``2 * mantissa + 1``, and shifts it left by
-      the exponent of its row.
+    - ``part``: the bits of each weight to multiply by (:func:`part_layout`).
+    - ``scaled``: 1 if the receiver must multiply each sum by its column's scale.
+    - ``lower``: 1 if the first rows' products count 16-fold (docs/formats.md, equation (21)).
+    - ``block``: 1 if weights are 4-bit mantissas with an exponent per row.
     """
     return present(
         part=part_layout(config.array.pass_width, paired=config.paired),
@@ -154,25 +138,10 @@ def multiply_fields(config: MatrixConfig) -> dict[str, Any]:
 
 
 def weight_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a line of weights, which is written to one weight slot of the array.
+    """Return the layout of a line of weights: a row of a tile, or a column if ``column`` is 1.
 
-    A weight slot stores one tile of weights. A line is a row or a column of the tile. Some fields
-    exist only in some configurations:
-
-    - ``data``: the weights of the line.
-    - ``column``: 1 if the line is a column of the tile, 0 if it is a row.
-    - ``slot``: the number of the slot (:func:`slot_layout`).
-    - ``index``: the number of the line in the tile, from 0.
-    - ``scale``: ``slot_scales`` bits of each column's scale. A slot stores a scale in pieces, one
-      for each row.
-    - ``exponent``: the exponent of the row.
-    - ``strobe``: a mask for each column of the array, with one bit per row. A bit is 1 if the line
-      has a weight for this row and column. In a cycle without a line, all bits are 0.
-    - ``far``: copies of ``data`` and ``column``, in registers near distant columns. The first
-      ``NEAR_COLUMNS`` columns use ``data`` and ``column`` themselves. Each further group of
-      ``NEAR_COLUMNS`` columns has one copy.
-
-    ``strobe`` and ``far`` exist only if :func:`has_column_copies` is true.
+    ``data`` has the weights, ``index`` the number of the line, and ``slot`` the number of the
+    storage for the tile. All other fields exist only in some configurations.
     """
     rows, cols, far = config.array.rows, config.array.cols, has_column_copies(config)
     line = {"data": data.ArrayLayout(signed(config.element_width), config.line_elements)}
@@ -181,10 +150,11 @@ def weight_layout(config: MatrixConfig) -> data.StructLayout:
         line
         | {"slot": slot_layout(config), "index": range(config.lines)}
         | present(
+            # Copies of data and column, one for each group of distant columns.
             far=data.ArrayLayout(data.StructLayout(line), far * ((cols - 1) // NEAR_COLUMNS)),
-            scale=data.ArrayLayout(config.slot_scales, cols),
-            exponent=EXPONENT_BITS * config.block_exponents,
-            strobe=data.ArrayLayout(rows, far * cols),
+            scale=data.ArrayLayout(config.slot_scales, cols),  # bits of each column's scale
+            exponent=EXPONENT_BITS * config.block_exponents,  # of the row
+            strobe=data.ArrayLayout(rows, far * cols),  # of each column, with a bit per row
         )
     )
 
@@ -207,13 +177,10 @@ def sum_width(config: MatrixConfig, products: int) -> int:
 def enter(
     m: Module, config: MatrixConfig, operands: Any, elements: Any, count: Any, zero: Any
 ) -> None:
-    """Drive ``operands`` of the array with ``elements`` minus the zero point, one cycle later.
+    """Drive ``operands`` with the first ``count`` of ``elements`` minus ``zero``, one cycle later.
 
-    ``zero`` is the zero point. Only the first ``count`` operands have elements; the other operands
-    are 0. An element has ``operand_width`` bits, or one bit more in machines for INT16
-    (:mod:`celosia.hdl.matrix.wide`). The delay is a register after the subtraction. In a systolic
-    array with the option ``registered`` (more pipeline registers), the register is before the
-    subtraction.
+    ``zero`` is the zero point, ignored if the configuration has none. The operands from index
+    ``count`` on become 0.
     """
     before = config.edge_stages
     behind = domain_of(m, 1 - before)

@@ -16,13 +16,12 @@ from celosia.hdl.component import Component
 class BlockEncoder(Component):
     """Encodes two rows of numbers as 4-bit mantissas with one shared exponent.
 
-    Equation (22) of docs/formats.md defines the format. In a cycle with ``first`` at 1,
-    ``elements`` are the first row. In a later cycle with ``second`` at 1, ``elements`` are the
-    second row. From the next cycle on, ``o`` has one byte per column. The low half of the byte is
-    the mantissa of the first row, and the high half that of the second row. The encoder does not
-    store the first row: the user drives the input ``held`` with this row while ``o`` is read.
-    ``exponent`` is the shared exponent minus 1. Both rows have ``count`` valid elements; bytes of
-    ``o`` from index ``count`` on are undefined.
+    - ``first``, ``second``: 1 if ``elements`` is the first or the second row.
+    - ``count``: valid elements per row.
+    - ``held``: the first row, while ``o`` is read.
+    - ``o``: a byte per column, from the cycle after ``second`` on: the first row's mantissa in the
+      low half, the second row's in the high half.
+    - ``exponent``: shared exponent minus 1, together with ``o``.
     """
 
     def __init__(self, *, rows: int, cols: int):
@@ -68,12 +67,10 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: MatrixConfig) -> list[int]:
-    """Return a list with the number of exponent bits that each column of the array stores per row.
+    """Return the number of exponent bits per row that each column of the array stores.
 
-    All weights in a row of the array can share an exponent of ``EXPONENT_BITS`` (2) bits. The first
-    columns store these bits: column 0 the lowest bit, and column 1 the next bit. The other columns
-    store none, so the list is ``[1, 1, 0, 0]`` for four columns. If the array has only one column,
-    the list is ``[2]``. If the configuration has no exponents, all numbers are 0.
+    The weights of a row can share an exponent of ``EXPONENT_BITS`` bits. The first columns store
+    ``config.slot_exponents`` bits each, the lowest bits first; the other columns store none.
     """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0

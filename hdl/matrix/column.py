@@ -28,44 +28,18 @@ _SHARED = ("column_data", "column_live")
 
 
 class ElementColumn(Component):
-    """A column of the systolic array: one element per row, and the sum of their products.
+    """A column of the systolic array: one multiplier and stored weights per row, and their sum.
 
-    An element (:class:`celosia.hdl.matrix.element.ProcessingElement`) stores one weight per weight
-    slot (storage for one tile). It multiplies an activation by one of these weights. The product of
-    row r is added to the column's sum one cycle after the product of row r - 1. ``sum_o`` is the
-    complete sum.
+    - ``a_i``, ``slot_i``, ``part_i``, ``live_i``: for each row, activation, number of its weight,
+      bits to use, and 0 if the activation is zero. Row r must arrive r cycles after row 0.
+    - ``sum_o``: the sum of the products.
+    - ``row_strobe_i``: bit r writes ``column_data`` to weight ``row_slot_i`` of row r.
+    - ``column_strobe_i``: writes ``row_data`` to weight ``column_slot_i``, in row r after r cycles.
+    - ``row_live``, ``column_live``: 0 for a zero weight.
+    - ``awake_i``: 0 disables row r after r cycles.
+    - ``beside``, ``product``: :func:`pair_members`.
 
-    Some signals move from column to column, from left to right. Port ``NAME_i`` comes from the left
-    column, and port ``NAME_o`` leads to the right column, one cycle later. Each port has an entry
-    for each row:
-
-    - ``a``: the activation.
-    - ``slot``: the slot of the weight that multiplies this activation.
-    - ``live`` (with ``operand_gating``): 0 if this activation is zero.
-    - ``part`` (if ``pass_width`` is below 8): selects ``pass_width`` bits of the weight. The
-      element multiplies by these bits only.
-    - ``row_strobe`` and ``row_slot``: the write strobe and slot for a row of weights.
-
-    There are two ways to write weights:
-
-    - A row of weights is written to one row of all columns. ``column_data`` is the weight for this
-      column. If the row's bit of ``row_strobe_i`` is 1, its element stores ``column_data`` in slot
-      ``row_slot_i``.
-    - A column of weights is written to all rows of this column (only with ``b_transpose``).
-      ``row_data`` has the weight for each row. ``column_strobe_i`` and ``column_slot_i`` enter row
-      0, and move down by one row per cycle. When a strobe of 1 reaches a row, its element stores
-      the row's weight in this slot.
-
-    ``column_live`` is 0 if ``column_data`` is zero, and a row's bit of ``row_live`` is 0 if the
-    row's weight in ``row_data`` is zero (with ``operand_gating``).
-
-    If two columns share multipliers, the multipliers are in the right column (``side`` is
-    ``right``). The left column outputs its weights on ``beside`` and receives its products on
-    ``product``, one for each row.
-
-    If ``sleep`` is true, the bit ``awake_i`` enters row 0 with the activation of row 0, and moves
-    down by one row per cycle. In a row that receives a 0, the activation register keeps its value,
-    which saves power.
+    Every other ``NAME_o`` is ``NAME_i``, one cycle later.
     """
 
     def __init__(self, config: MatrixConfig, side: str = ""):

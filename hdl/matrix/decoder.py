@@ -20,40 +20,27 @@ REST = OPERAND_BITS - 1
 
 
 def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayout:
-    """Return the layout of a decoder step: the decoder's control signals for one cycle.
+    """Return the layout of the control signals of a :class:`WeightDecoder` for one cycle.
 
-    ``format`` is the number of the weight format; format 0 is INT8, which has no codes. ``have`` is
-    the number of code bits per column that were read but are not yet decoded. If ``fetch`` is 1,
-    the decoder reads a row of codes (encoded weights). If ``scale`` is 1, the decoder reads a row
-    of scales: one scale per column for a group of weight rows. If ``grouped`` is 1, the weights
-    have such scales.
+    - ``format``: number of the weight format, 0 for INT8.
+    - ``have``: stored bits per column for later lines.
+    - ``fetch``, ``scale``: 1 to read codes, or scales.
+    - ``grouped``: 1 if the weights have scales.
     """
     members = {"format": range(len(formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     return data.StructLayout(members | present(scale=group > 0, grouped=group > 0))
 
 
 class DecodeSteps(Component):
-    """Generates the control signals of a :class:`WeightDecoder`, one decoder cycle after another.
+    """Generates the control signals of a :class:`WeightDecoder`, cycle by cycle.
 
-    The decoder reads rows of bytes from memory, and outputs one line of weights per step (decoder
-    cycle). A row of bytes can have several lines: with codes (encoded weights) of four bits, it has
-    two. So some steps need no new row of bytes.
-
-    Three outputs describe the current step:
-
-    - ``step`` has the control signals for the decoder (:func:`step_layout`).
-    - ``reads`` is 1 if the step needs a row of bytes.
-    - ``scales`` is 1 if this row has scales of weights, 0 if it has weights.
-
-    Two inputs describe the weights. ``format`` is the number of the weight format, 0 for INT8.
-    ``grouped`` is 1 if groups of weights have scales. Three inputs control the sequence of steps:
-
-    - ``advance`` is 1 if the next cycle has the next step, 0 if it has the same step again.
-    - ``tile`` must be 1 in the last step of each tile of the weight matrix.
-    - ``restart`` must be 1 in the last step of the bottom tile in each tile column. Tiles come tile
-      column by tile column, each from top to bottom.
-
-    ``tile`` and ``restart`` may be 1 only if ``advance`` is 1.
+    - ``format``, ``grouped``: weight format, and 1 if weights have scales.
+    - ``advance``: 0 if the next cycle repeats this one.
+    - ``tile``: 1, with ``advance``, in the last cycle of a weight tile.
+    - ``restart``: 1, with ``tile``, at the end of a column of tiles.
+    - ``step``: the control signals.
+    - ``reads``: 1 if a row of bytes is read.
+    - ``scales``: 1 if this row has scales.
     """
 
     def __init__(self, formats: Sequence[WeightFormat], group: int, rows: int):
@@ -116,31 +103,14 @@ class DecodeSteps(Component):
 class WeightDecoder(Component):
     """Converts rows of bytes from memory to lines of 8-bit weights, one line per cycle.
 
-    A line is a row of a weight tile: weight j is for column j of the array. Byte j of a row of
-    bytes belongs to weight j of one or more lines. Stored weights are INT8, or codes below eight
-    bits in a format by equation (11) of docs/formats.md. For example, a row of bytes with 4-bit
-    codes has two lines. The decoder outputs the first line when it reads the row of bytes, and the
-    second line from stored bits in the next cycle.
+    - ``step``: control signals of the cycle (:func:`step_layout`);
+    - ``bytes``: a row of bytes, in which byte j belongs to weight j of one or more lines;
+    - ``o``: the line of weights, one cycle later;
+    - ``scales``: each column's scale for INT8 weights, together with ``o``.
 
-    ``step`` has the control signals of a cycle (:func:`step_layout`), and ``bytes`` the row of
-    bytes in this cycle. ``o`` is the line, one cycle later:
-
-    - If ``step.scale`` is 1: ``bytes`` has a scale for each column, which the decoder stores. There
-      is no line in this cycle. In the other cases, ``step.scale`` is 0.
-    - If ``step.format`` is 0: the line has the INT8 weights in ``bytes``.
-    - If ``step.format`` is not 0, and ``step.fetch`` is 1: the decoder reads a row of codes from
-      ``bytes``, outputs one line, and stores the bits of later lines.
-    - If ``step.format`` is not 0, and ``step.fetch`` is 0: the line is decoded from stored bits.
-      ``bytes`` is ignored.
-
-    If ``step.grouped`` is 1, the stored scales apply to the line:
-
-    - Weights from codes are multiplied by the scale of their column, modulo 2**8 (equation (12)).
-    - INT8 weights are not multiplied. The output ``scales`` has the scale of each column, in the
-      same cycle as ``o``. ``scales`` exists only in machines that store scales in the array.
-
-    A line of INT8 weights can also be a column of the tile, with one weight for each row of the
-    array. Its length can exceed the number of columns.
+    ``step`` selects INT8 weights from ``bytes``, codes from ``bytes``, codes from stored bits, or a
+    row of scales to store, without a line. Weights from codes are multiplied by their scale
+    (equation (12) of docs/formats.md).
     """
 
     def __init__(self, config: MatrixConfig):

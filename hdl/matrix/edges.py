@@ -16,10 +16,8 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 class ActivationEdge(Component):
     """The array's left edge: delays the activation and weight slot number of row r by r + 1 cycles.
 
-    A weight slot stores one tile of weights. If the configuration has the option
-    ``operand_gating``, bit r of ``o_live`` is 1 if row r's activation is not zero and its vector
-    has ``valid`` at 1. ``zeros`` is the number of zero activations in the vector that entered two
-    cycles earlier. Without such a vector, ``zeros`` is 0.
+    A weight slot stores one tile. Bit r of ``o_live`` is 1 if the activation of row r on ``o_a`` is
+    valid and not zero. ``zeros`` is the number of zero activations of two cycles earlier.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -60,13 +58,11 @@ class ActivationEdge(Component):
 
 
 class SleepEdge(Component):
-    """The array's upper edge in a configuration with ``sleep``: disables unused columns.
+    """The array's upper edge with the option ``sleep``: enables the columns that a vector uses.
 
-    A vector enters in a cycle with ``valid`` at 1, and uses columns 0 to ``n - 1``. If the vector
-    uses column c, bit c of ``o`` is 1 after ``c + 1`` cycles, and enables the column. The registers
-    of a disabled column hold, which saves power. If ``together[c]`` is true, column c is the right
-    column of a pair that shares multipliers. A vector that uses column c - 1 then also enables
-    column c.
+    A vector enters with ``valid`` at 1, and uses columns 0 to ``n - 1``. Bit c of ``o`` is 1 after
+    ``c + 1`` cycles if the vector uses column c. If ``together[c]`` is true, column c - 1 is
+    enough.
     """
 
     def __init__(self, *, together: Sequence[bool]):
@@ -82,18 +78,11 @@ class SleepEdge(Component):
 class WeightEdge(Component):
     """The array's left and upper edges for weights: distribute a line of weights to the elements.
 
-    A line is a row of weights, or a column if ``column`` is 1. In a cycle with ``en`` at 1,
-    ``data`` has the weights of a line, and ``index`` is the number of the array row or column that
-    stores them. An element of the array stores a weight in the cycle in which a strobe (a bit at 1)
-    reaches it.
-
-    One cycle after a row of weights arrives, bit ``index`` of ``o_row`` is 1. This strobe enters
-    the array at the left, and moves by one column per cycle. ``o_data`` delays element c of the
-    line by c + 1 cycles, so that the element and the strobe reach column c in the same cycle. For a
-    column of weights, bit ``index`` of ``o_column`` is 1 instead. This strobe enters at the top,
-    and moves down by one row per cycle; element r of the line, delayed by r + 1 cycles, is for row
-    r. ``o_slot`` is ``slot``, the number of the weight slot (storage for one tile), one cycle
-    later.
+    - ``en``: 1 if ``data`` is a line: array row ``index``, or column ``index`` if ``column`` is 1.
+    - ``o_row``, ``o_column``: strobe of row or column ``index``, one cycle later.
+    - ``o_slot``: ``slot`` (storage for one tile), one cycle later.
+    - ``o_data``: element i of ``data``, i + 1 cycles later.
+    - ``o_live``: bit i is 0 if element i of ``o_data`` is zero.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -131,15 +120,8 @@ class WeightEdge(Component):
 class SumEdge(Component):
     """The array's lower edge: delays the sums of a vector so that all columns leave in one cycle.
 
-    ``i`` has one sum for each of the ``cols`` columns. On ``o``, all sums of a vector leave in the
-    same cycle. ``valid`` must be 1 if a vector of activations enters the array's left edge.
-    ``o_valid`` is ``valid`` delayed by ``latency`` cycles, the time from these activations to their
-    sums on ``o``.
-
-    Activations move to the right by one column per cycle, so a column's sum arrives one cycle later
-    than the sum of the column to the left. ``late[c]`` is an additional latency of column c
-    (cycles), and can be negative. So the edge delays the sum of column c by
-    ``cols - 1 - c - late[c]`` cycles. This number must be from 0 to ``cols - 1``.
+    The sum of column c is delayed by ``cols - 1 - c - late[c]`` cycles, at least 0. ``late[c]`` is
+    the column's additional latency. ``o_valid`` is ``valid``, ``latency`` cycles later.
     """
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):

@@ -37,46 +37,19 @@ def weight_registers(
 
 
 class ProcessingElement(Component):
-    """Multiplies a passing activation by a stored weight, and adds the sum of the element above.
+    """Multiplies an activation by a stored weight, and adds the sum of the element above.
 
-    A slot is storage for one weight; the element has ``weight_depth`` slots. The activation
-    ``a_i``, and the number ``slot_i`` of the slot with its weight, leave to the right one cycle
-    later. If the activation arrives in cycle t, its product is added to the value of ``sum_i`` in
-    cycle t + 3. The result leaves below as ``sum_o`` in cycle t + 4. If ``sum_i_width`` is 0, the
-    element is in the top row and has no ``sum_i``.
+    - ``a_i``, ``slot_i``, ``part_i``: activation, number of its weight, bits to use.
+    - ``sum_o``: product of ``a_i`` of cycle t plus ``sum_i`` of cycle t + 3, in cycle t + 4; later
+      with shared multipliers.
+    - ``row_strobe_i``: writes ``column_data`` to weight ``row_slot_i``.
+    - ``column_strobe_i``: writes ``row_data`` to weight ``column_slot_i``.
+    - ``NAME_live``, ``live_i``: 0 for a zero weight or activation.
+    - ``awake_i``: 0 if the activation counts as 0.
+    - ``beside``, ``product``: :func:`pair_members`.
 
-    If a row of weights is written, ``column_data`` is the weight for the element's column. In a
-    cycle with ``row_strobe_i`` at 1, ``column_data`` is written to slot ``row_slot_i``; this strobe
-    and slot number leave to the right one cycle later.
-
-    If a column of weights is written (only if ``transpose`` is true), ``row_data`` is the weight
-    for the element's row. In a cycle with ``column_strobe_i`` at 1, ``row_data`` is written to slot
-    ``column_slot_i``; this strobe and slot number leave below one cycle later.
-
-    The two strobes must not be 1 in the same cycle. No activation that uses the slot may arrive in
-    the cycle of the write. Later activations use the new weight, earlier activations the old
-    weight.
-
-    If ``gating`` is true, zero operands save power: the multiplier's input registers then keep
-    their values, and the product is 0. ``live_i`` must be 0 if the activation is zero.
-    ``column_live`` must be 0 if ``column_data`` is zero, and ``row_live`` must be 0 if ``row_data``
-    is zero.
-
-    If ``sleep`` is true, the element sleeps in cycles with ``awake_i`` at 0. An activation that
-    arrives in such a cycle counts as zero: ``a_o``, ``slot_o`` and the multiplier's input registers
-    keep their values, and the product is 0. The sum of the element above passes unchanged.
-    ``awake_i`` leaves below one cycle later.
-
-    Two adjacent elements can share a multiplier, which is in the element with ``side`` ``right``.
-    Both multiply the same activation, which reaches the right element one cycle later. One
-    :class:`PackedMultiplier` computes the two products at the same time. The element with ``side``
-    ``left`` outputs its weight on ``beside`` two cycles after the activation arrived, and receives
-    its product on ``product``. Sums of the left element are therefore one cycle later than without
-    sharing. If ``side`` is "", the element shares no multiplier.
-
-    If ``pass_width`` is below 8, an activation is multiplied by only ``pass_width`` bits of its
-    weight. ``part_i`` selects the bits of the weight, and moves to the right along with the
-    activation.
+    Every other ``NAME_o`` is ``NAME_i``, one cycle later. No activation may use a weight while it
+    is written.
     """
 
     def __init__(
@@ -160,6 +133,7 @@ class ProcessingElement(Component):
             above = self.sum_i if self.sum_i_width else Const(0, signed(1))
             m.d.sync += self.sum_o.eq(add_carry(above, adder.p, adder.carry))
             return
+        # The left sum is a cycle later than without sharing; products that overlap add another.
         if self.side == "left":
             m.d.sync += self.beside.eq(weight)
             product = self.product

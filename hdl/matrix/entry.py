@@ -16,16 +16,12 @@ from celosia.hdl.stream.pipeline import delay, spread
 class ActivationEntry(Component):
     """Subtracts the zero point from activations, and sets those of unused array rows to 0.
 
-    A vector of activations has one activation for each row of the array, and is multiplied by one
-    tile of weights. ``elements`` are the activations of one vector. ``note`` has the control fields
-    of the vector (:func:`celosia.hdl.matrix.streamer.vector_layout`), among them the numbers of
-    array rows and columns that the tile uses. One cycle later, ``o`` is the vector for the array.
+    - ``elements``, ``note``: a vector of activations, and its control fields.
+    - ``o``: the vector for the array, one cycle later.
+    - ``macs``: used rows times used columns, two cycles later.
+    - ``gated``: zeros in used rows, three cycles later, from the array's ``zeros``.
 
-    Two cycles after ``elements``, ``macs`` is the number of used rows times the number of used
-    columns. Three cycles after ``elements``, ``gated`` is the number of zero activations in the
-    used rows, computed from the array's output ``zeros``. If weights are multiplied in parts
-    (groups of bits), or INT16 activations byte by byte, a vector is sent several times. ``macs``
-    and ``gated`` then count only one of these times, and are 0 for the others.
+    If a vector is sent several times, it is counted once.
     """
 
     def __init__(self, config: MatrixConfig):

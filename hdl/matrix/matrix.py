@@ -24,50 +24,17 @@ from celosia.hdl.stream.slice import RegisterSlice
 class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
-    A MATMUL multiplies a matrix A of activations by a matrix B of weights, and adds the products to
-    the accumulators. A is read on port ``a``, and B on port ``b``. B is divided into tiles, at most
-    as large as the array. A PRELOAD only loads tiles of B, which later MATMUL commands use. A
-    weight slot is storage in the array for one tile.
+    A MATMUL of m rows by T tiles of L lines takes
+    ``(T - 1) * max(m, L) + m + sram_latency + array.latency + acc_settle`` cycles. Add 1 with
+    ``registered``, ``L - 1`` in an adder tree, and 1 if it loads its tiles; otherwise L is 1.
 
-    A tile is loaded as lines: rows of B, or columns if B is transposed. Each line takes one cycle
-    (:class:`WeightFetcher` lists the exceptions). Port ``b`` must deliver the lines of a tile
-    without a pause. The load of a tile waits until no product uses the tile's slot. Products that
-    use other slots continue; each tile of a PRELOAD delays them by one cycle. A PRELOAD with the
-    flag ``append`` can leave the first r lines of a slot unchanged. In a systolic array, the load
-    then waits r cycles more.
-
-    A MATMUL multiplies m rows of A by each tile. Its next tile is loaded meanwhile. With T tiles of
-    L lines, the cycles from the first request to the last accumulated sum are the sum of these
-    terms:
-
-    - ``(T - 1) * max(m, L) + m``, for the products.
-    - ``sram_latency``, for the read of activations.
-    - ``array.latency``, from activations to their sums.
-    - ``acc_settle``, until a sum is in the accumulators.
-    - In an adder tree: ``L - 1``.
-    - If the MATMUL loads its tiles: 1.
-    - With the option ``registered`` (more pipeline registers): 1.
-
-    If an earlier PRELOAD has loaded the tiles, L is 1 in these terms. If ``pass_width`` splits
-    weights into groups of bits, m counts each row of A once for each group. The first request
-    follows the acceptance of the command by one cycle, or by two cycles with ``registered``.
-
-    ``status.done`` is 1 for one cycle for each command. Another engine may read the sums of a
-    MATMUL from ``dispatch_cycles`` cycles after this cycle on. A command that waits for the
-    MATMUL's dependency token never reads earlier.
-
-    Further outputs report activity:
-
-    - ``status.stall``: 1 while a scratchpad request waits.
-    - ``refused``: 1 if products wait because the scratchpad does not accept a request for a row of
-      A or a line of B.
-    - ``filling``: 1 while the accepted commands have tiles to load or rows to request.
-    - ``working``: 1 from the first request to the last accumulated sum.
-    - ``sends``: 1 in each cycle in which the scratchpad accepts the request for a row of A.
-    - ``macs``: the number of products with this row, ``sram_latency + 2`` cycles after ``sends``.
-      It is the number of used array rows times the number of used array columns.
-    - ``gated``: the number of zero activations in the used array rows, ``sram_latency + 3`` cycles
-      after ``sends``.
+    - ``a``, ``b``: reads of activations and weights; ``b`` must deliver a tile without a pause;
+    - ``sends``: 1 if a read on ``a`` is accepted;
+    - ``macs``: products with its row, ``sram_latency + 2`` cycles later;
+    - ``gated``: its zeros, one cycle after ``macs``;
+    - ``refused``: 1 if a read must wait;
+    - ``filling``: 1 while tiles or rows are left to read;
+    - ``working``: 1 until the last sum is added.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -9,17 +9,11 @@ from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 
 
 def pair_members(side: str, beside: Any, product: Any) -> dict[str, Any]:
-    """Return the ports through which two adjacent columns or array elements share multipliers.
+    """Return the ports by which two adjacent columns or array elements share multipliers.
 
-    The circuit on the right has the multipliers. It receives the weights of the left circuit, and
-    returns the products of these weights. The result is a dictionary from name to port, for the
-    circuit at position ``side``:
-
-    - For ``left``: an output ``beside`` for weights, and an input ``product``.
-    - For ``right``: an input ``beside`` for the neighbour's weights, and an output ``product``.
-    - For "", if the circuit shares no multipliers: no ports.
-
-    The arguments ``beside`` and ``product`` are the shapes of the ports with the same names.
+    The right circuit has the multipliers. ``beside`` carries the left circuit's weights to it, and
+    ``product`` their products back. The result is a dictionary from name to port, empty if ``side``
+    is "".
     """
     if not side:
         return {}
@@ -34,13 +28,11 @@ def multiply_weight(
     weight: Value,
     pair: tuple[Value, Value] | None,
 ) -> Value:
-    """Connect a multiplier to an activation and a weight, and return the product of these two.
+    """Connect a multiplier to ``a`` and ``weight``, and return their product.
 
-    The activation is ``a``, and the weight is the low ``b_width`` bits of ``weight`` (``b_width``
-    is an attribute of ``multiplier``). If the multiplier is shared with the left neighbour
-    (:func:`pair_members`), it also multiplies ``a`` by the neighbour's weight. ``pair`` is then a
-    pair of ports: ``beside`` has the neighbour's weight, and ``product`` is driven with the second
-    product. If the multiplier is not shared, ``pair`` is None.
+    If the multiplier is shared, ``pair`` has its ports ``beside`` and ``product``
+    (:func:`pair_members`), and ``product`` is driven with ``a`` times the weight in ``beside``.
+    Otherwise ``pair`` is None.
     """
     m.d.comb += multiplier.a.eq(a)
     own = weight[: multiplier.b_width]

@@ -11,16 +11,11 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
-    """Return the layout of the fields that select a group of ``width`` bits of each stored weight.
+    """Return the layout of the fields that select ``width`` bits of each stored 8-bit weight.
 
-    - ``place`` is the number of the group; group 0 has the lowest bits of the weight.
-    - ``last`` is 1 for the group with the highest bits, which is a signed number.
-    - ``alone`` exists only if ``paired`` is true: each byte in the array then stores either one
-      8-bit weight or two 4-bit weights. ``alone`` is 1 if the byte stores two, and the array
-      multiplies one of them alone. ``place`` is then the index of that weight: 0 for the low half
-      of the byte, 1 for the high half.
-
-    The layout has no bits if ``width`` is 8 and ``paired`` is false.
+    - ``place``: number of the group of bits, from the lowest.
+    - ``last``: 1 for the highest group, which is signed.
+    - ``alone`` (if ``paired``): 1 if ``place`` is the half of the byte that has a 4-bit weight.
     """
     places = OPERAND_BITS // (min(width, PAIRED_BITS) if paired else width)
     alone = present(alone=paired)
@@ -30,13 +25,9 @@ def part_layout(width: int, *, paired: bool = False) -> data.StructLayout:
 def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
     """Return the bits of a stored byte by which the array multiplies, as a signed number.
 
-    ``weight`` is the byte, and ``part`` has the fields of :func:`part_layout`. Two cases differ:
-
-    - ``part.alone`` is 0 or absent: the byte is one 8-bit weight. It is divided into groups of
-      ``width`` bits, and the result is the group with the number ``part.place``. If ``width`` is 8,
-      the result is the whole byte.
-    - ``part.alone`` is 1: the byte has two 4-bit weights. The result is the low half of the byte if
-      ``part.place`` is 0, the high half if it is 1.
+    ``part`` has the fields of :func:`part_layout`. The result is the group ``part.place`` of
+    ``width`` bits. If ``part.alone`` is 1, it is the half ``part.place`` of the byte, a 4-bit
+    weight.
     """
     view = data.View(part_layout(width, paired=paired), part)
     if width == OPERAND_BITS:
@@ -48,16 +39,10 @@ def part_of(weight: Value, part: ValueLike, width: int, *, paired: bool = False)
 
 
 def shifted_to_part(total: Value, part: ValueLike, width: int, *, paired: bool = False) -> Value:
-    """Return ``total``, a sum of products, shifted left by ``width * part.place`` bits.
+    """Return ``total`` shifted left by ``width * part.place`` bits, if ``part.alone`` is not 1.
 
-    The array divides each 8-bit weight into groups of ``width`` bits, and multiplies by one group
-    at a time. ``total`` is the sum of the products with group ``part.place`` (:func:`part_layout`);
-    group 0 has the lowest bits. For example, with ``width`` 2, group 3 has bits 6 and 7 of each
-    weight, so the shift is 6 bits. The shifted sums of all groups add up to the sum for whole
-    weights.
-
-    If ``part.alone`` is 1, the weights have only four bits and are not divided. The result is then
-    ``total`` without a shift.
+    ``total`` is a sum of products with the group ``part.place`` of the weights' bits
+    (:func:`part_layout`). The shifted sums of all groups add up to the sum for whole weights.
     """
     view = data.View(part_layout(width, paired=paired), part)
     place = Mux(view.alone, 0, view.place) if paired else view.place

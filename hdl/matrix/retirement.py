@@ -16,34 +16,16 @@ IN_FLIGHT_WIDTH = 9
 class Retirement(Component):
     """Delays accumulator addresses until the array outputs their sums; reports finished commands.
 
-    The constructor has three numbers of cycles:
-
-    - ``latency``: from the address of a vector of activations on ``i_addr`` until the array outputs
-      the vector's sums.
-    - ``settle``: from the array's output of sums until a read of the accumulators includes them.
-    - ``dispatch``: from ``status.done`` until a command that has waited for the dependency token
-      can read the accumulators.
-
-    ``acc_addr`` is ``i_addr``, delayed by ``latency`` cycles.
-
-    ``last`` must be 1 in the cycle of the address of a command's last vector. In this cycle,
-    ``push`` must be the mask of the engines that receive a dependency token. ``status.done`` is 1
-    ``latency + settle - dispatch`` cycles later, and ``status.push`` is then the mask. An engine
-    that receives the token reads the accumulators at least ``dispatch`` cycles later, so it reads
-    complete sums.
-
-    The other inputs report the state of the matrix engine:
-
-    - ``offered``: 1 while a command waits in the command queue.
-    - ``taken``: 1 in the cycle in which the engine accepts a command.
-    - ``waiting``: 1 while the scratchpad delays a request. It drives ``status.stall``.
-    - ``named``: 1 while the engine has a tile to load, or a tile with a product that has not begun.
-
-    Two outputs report activity:
-
-    - ``status.busy``: 1 while a command waits in the command queue or is in progress.
-    - ``working``: 1 from the first tile of an accepted command until the last sum of all accepted
-      commands is in the accumulators.
+    - ``acc_addr``: ``i_addr``, ``latency`` cycles later.
+    - ``last``: 1 with the address of a command's last vector; ``push`` is then the mask of engines
+      that receive a dependency token.
+    - ``status.done``: ``last``, ``latency + settle - dispatch`` cycles later, so that an engine
+      that waits for the token reads complete sums.
+    - ``offered``: 1 while a command waits.
+    - ``taken``: 1 if a command is accepted.
+    - ``named``: 1 while a tile is left.
+    - ``waiting``: drives ``status.stall``.
+    - ``working``: 1 from a command's first tile until its last sum is accumulated.
     """
 
     def __init__(self, *, addr_width: int, latency: int, settle: int, dispatch: int):

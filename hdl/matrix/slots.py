@@ -13,33 +13,15 @@ REGISTERED_AHEAD = 2
 
 
 class SlotGuard(Component):
-    """Delays the load of a tile until no product needs the old weights in the tile's weight slot.
+    """Delays the load of a weight tile until no product needs the old tile in the same slot.
 
-    A weight slot is storage in the array for one tile of weights. A load writes a tile to a slot,
-    one line per cycle. A line is a row or a column of the tile. A product multiplies activations by
-    the tile in a slot. The user reports these events:
+    - ``slot``, ``line``: the slot to load, and the first line (row or column).
+    - ``free``: 1 if the load may begin in this cycle.
+    - ``hold``: 1 if a product with the tile in ``slot`` begins.
+    - ``freed``: 1 if the oldest product requests its last activations.
+    - ``written``: 1 if line ``index`` of a load is requested.
 
-    - A line is requested for a load: ``written`` is 1, and ``index`` is the number of the line in
-      its tile.
-    - A product with the tile in ``slot`` begins: ``hold`` is 1 for one cycle.
-    - A product ends: ``freed`` is 1 in the cycle in which its last activations are requested.
-      Products end in the order in which they begin. A product can end in the cycle in which it
-      begins.
-
-    ``free`` is 1 if a load to ``slot``, with the number ``line`` of its first line, may begin in
-    this cycle. Three conditions must be met. The last two apply only if ``systolic`` is true:
-
-    - No product with the tile in ``slot`` is in progress.
-    - More than ``line`` cycles have passed since the end of the last product with the tile in
-      ``slot``. The reason is that activations reach row r of the array r cycles later than row 0.
-      For example, if the product ended in cycle 10, and ``line`` is 3, the load may begin in cycle
-      14.
-    - More than ``line - index`` cycles have passed since the last ``written``. The reason is that
-      rows and columns enter the array at different edges, and must not meet. For example, if line 1
-      was requested in cycle 10, and ``line`` is 5, the load may begin in cycle 15.
-
-    At most ``2 + 2 * late`` products may be in progress. ``late`` is the number of register stages
-    between ``hold`` and the requests of activations.
+    At most ``2 + 2 * late`` products are in progress.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):
@@ -96,6 +78,7 @@ class SlotGuard(Component):
             busy += [
                 valid & (left == slot) & (line > age) for age, (valid, left) in enumerate(recent)
             ]
+            # Rows and columns enter at different edges, and must not meet.
             early = Mux(self.written, line > self.index, line > since) if ahead else line >= since
             busy.append(early)
         return ~Cat(busy).any()
@@ -121,16 +104,8 @@ class SlotGuard(Component):
 class StagedSlotGuard(SlotGuard):
     """A :class:`SlotGuard` whose output ``free`` comes from a register.
 
-    The guard delays the load of a tile into a weight slot (storage for one tile) while a product
-    needs the old weights. ``slot`` is the slot, and ``line`` the index of the first line (row or
-    column) to load. ``free`` is 1 if this load may begin in the same cycle.
-
-    The guard computes ``free`` one cycle ahead. So the user must announce in each cycle the
-    ``slot`` and ``line`` of the next cycle:
-
-    - If ``moves`` is 1: ``slot`` and ``line`` of the next cycle are ``next_slot`` and
-      ``next_line``.
-    - If ``moves`` is 0: ``slot`` and ``line`` of the next cycle are those of this cycle.
+    The user announces the inputs of the next cycle. If ``moves`` is 1, ``slot`` and ``line`` will
+    be ``next_slot`` and ``next_line``. If ``moves`` is 0, ``slot`` and ``line`` will not change.
     """
 
     def _more_members(self):
@@ -141,12 +116,10 @@ class StagedSlotGuard(SlotGuard):
         }
 
     def watch(self, m, tiles):
-        """Connect the inputs that announce the next tile: ``moves``, ``next_slot``, ``next_line``.
+        """Connect ``moves``, ``next_slot`` and ``next_line`` to the outputs of ``tiles``.
 
-        ``tiles`` is a :class:`~celosia.hdl.matrix.tiles.StagedTileWalker`, which outputs one tile
-        after another. ``moves`` is 1 if it outputs another tile in the next cycle. ``next_slot`` is
-        the weight slot (storage for one tile) of that tile, and ``next_line`` the first line of
-        weights to load.
+        ``tiles`` is the :class:`~celosia.hdl.matrix.tiles.StagedTileWalker` that generates the
+        weight tiles.
         """
         m.d.comb += [
             self.moves.eq(tiles.moves),

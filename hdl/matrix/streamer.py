@@ -19,9 +19,9 @@ from celosia.hdl.stream.slice import slices
 def vector_layout(config: MatrixConfig) -> data.StructLayout:
     """Return the layout of the control fields that accompany a vector of activations.
 
-    ``valid`` is 0 in a cycle without a vector. ``k`` and ``n`` are the numbers of rows and columns
-    that the vector's tile uses. ``last`` is 1 for the last vector of a command; the engines in the
-    mask ``push`` receive a dependency token when the command is done.
+    ``valid`` is 0 without a vector. ``k`` and ``n`` are the numbers of used array rows and columns.
+    ``last`` is 1 for the last vector of a command; ``push`` is the mask of engines that then
+    receive a dependency token.
     """
     return data.StructLayout(
         {
@@ -41,33 +41,18 @@ def vector_layout(config: MatrixConfig) -> data.StructLayout:
 
 
 class ActivationStreamer(Component):
-    """Reads the activations of each tile row by row, and sends them to the array as vectors.
+    """Reads the activations for each weight tile row by row, and sends them to the array.
 
-    ``i`` receives one job per tile of weights. A job
-    (:func:`celosia.hdl.matrix.weights.job_layout`) describes the activations to multiply by the
-    tile. For each row of the activations, the streamer requests one vector through the scratchpad
-    port ``a``, in the order of the jobs. It requests up to one vector per cycle; the array accepts
-    every vector. In machines with the option ``registered`` (more pipeline registers), a register
-    delays each request by one cycle.
+    - ``i``: a job for each tile (:func:`celosia.hdl.matrix.weights.job_layout`).
+    - ``a``: requests, up to one row per cycle.
+    - ``sends``: 1 if the scratchpad accepts a request.
+    - ``elements``, ``note``: the row and its control fields (:func:`vector_layout`),
+      ``sram_latency`` cycles after ``sends``.
+    - ``freed``: 1 with the last request for a tile. From the next cycle on, the tile's storage may
+      be loaded again.
+    - ``idle``: 1 if no job is left.
 
-    - ``sends`` is 1 in the cycle in which the scratchpad accepts a request.
-    - ``elements`` are the activations of this vector, ``sram_latency`` cycles after ``sends``.
-    - ``note`` has the control fields of the vector (:func:`vector_layout`) in the same cycle as
-      ``elements``, such as the accumulator address of its sums.
-    - ``freed`` is 1 in the cycle in which the last vector of a MATMUL tile is requested. From the
-      next cycle on, new weights for the tile's weight slot (storage for one tile) may be requested.
-    - ``idle`` is 1 if no job is left.
-
-    Usually each row is sent once. These jobs differ:
-
-    - The array multiplies by one group of weight bits at a time: all rows are sent once for each
-      group.
-    - Activations are INT16: all rows are sent with the low bytes of their elements, and then all
-      rows with the high bytes. High bytes are rounded, from -128 to 128 (equation (19) of
-      docs/formats.md). So each of ``elements`` has nine bits.
-    - Activations are INT16, and the weights are the low bytes of INT16 numbers: all rows are sent
-      once, with the high bytes. Equation (19) has no products of two low bytes. Another MATMUL
-      multiplies by the high bytes of the weights.
+    All rows are sent once for each group of weight bits, or for each byte of INT16 activations.
     """
 
     def __init__(self, config: MatrixConfig):

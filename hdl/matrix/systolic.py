@@ -17,32 +17,14 @@ from celosia.hdl.stream.pipeline import delay
 class SystolicArray(Component):
     """An array of ``rows`` x ``cols`` elements, which multiplies one vector per cycle by a tile.
 
-    ``i`` receives vectors of activations. The fields of a vector
-    (:func:`celosia.hdl.matrix.array.activation_layout`) are:
+    ``i`` receives vectors of activations. ``o`` is one sum per column, ``latency`` cycles later,
+    modulo 2**acc_width. ``i_weights`` writes one line per cycle into a slot (storage for one tile),
+    in the order of rows, or of columns if ``column`` is 1. ``zeros`` is the number of zero
+    activations, two cycles after their vector.
 
-    - ``a``: one activation for each row of the array.
-    - ``slot``: the number of the weight slot. A weight slot stores one tile of weights.
-    - ``part``: the group of bits of each weight by which activations are multiplied. The sums are
-      shifted left to the group's position. This field exists if ``pass_width`` is below 8.
-    - ``shifted``: 1 for the high bytes of INT16 activations. The sums are then multiplied by 256.
-      This field exists with ``wide_operands``.
-    - ``n``: the number of columns that compute a sum. The other columns, on the right, are disabled
-      to save power, and their sums are 0. This field exists with ``sleep``.
-
-    ``o`` has one sum per column, ``latency`` cycles after the vector. The sum of a column is the
-    sum of activation * weight over all rows, modulo 2**acc_width.
-
-    ``i_weights`` writes one line of a tile per cycle into a weight slot. The lines of a tile are
-    all rows, or all columns if ``column`` is 1, in ascending order from line 0. Three timing rules
-    apply to a slot:
-
-    - The last vector that uses the old weights must arrive before line 0 of the new weights.
-    - The first vector that uses the new weights must arrive after line 0 of the new weights.
-    - If that first vector arrives before the last line, the lines must arrive in consecutive
-      cycles.
-
-    With ``operand_gating``, a zero operand does not change the inputs of the multiplier, to save
-    power. With ``packed``, pairs of columns share multipliers.
+    - Vectors that use the old weights must arrive before the first line.
+    - Vectors that use the new weights must arrive after the first line. The other lines must follow
+      without a pause, unless these vectors arrive after the last line.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -23,70 +23,43 @@ def times(value, factor: int):
 
 
 def tile_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of one tile of a MATMUL (sums += A * B) or a PRELOAD (loads B).
+    """Return the layout of one weight tile of a MATMUL (sums += A * B) or a PRELOAD (loads B).
 
-    A line of a tile is a row of weights, or a column if B is transposed. These fields have
-    addresses and sizes:
-
-    - ``a_addr``: the address of the first activations in A.
-    - ``b_addr``: the address from which the reader of B counts its offset (see ``onward``).
-    - ``acc_addr``: the address of the first sums in the accumulators.
-    - ``slot``: the number of the weight slot, which stores one tile in the array.
-    - ``half``: if a weight slot stores two tiles of 4-bit weights, the tile's half of each byte (0:
-      low half, 1: high half).
-    - ``k`` and ``n``: the numbers of rows and columns that the tile uses.
-    - ``line`` and ``end``: lines ``line`` to ``end - 1`` of the tile are loaded.
-
-    These fields are flags:
-
-    - ``last``: 1 for the last tile of a command.
-    - ``parity``: 0 and 1 in alternate commands.
-    - ``product``: 1 for a tile of a MATMUL.
-    - ``loads``: 1 if the tile's lines are read from the scratchpad.
-    - ``column``: 1 if the lines are columns, 0 if they are rows.
-    - ``single``: 1 if the tile has only one line to load.
-    - ``vector``: 1 if A has only one row.
-    - ``onward``: 1 if the next tile's bytes follow the bytes that were read for this tile.
-
-    The reader of B counts an offset in bytes, which is 0 for the first tile of a command. It reads
-    a tile from address ``b_addr`` plus the offset on. After each address, it adds B's stride to the
-    offset. If ``onward`` is 1, the next tile begins with this increased offset. If ``onward`` is 0,
-    the next tile begins with the same offset as this tile. There is one exception: if ``onward`` is
-    0 and the weights are compressed (:func:`stacked`), the next tile begins with offset 0.
+    The fields have the addresses and sizes of the tile, and flags for its load and its products. A
+    line of a tile is a row, or a column if B is transposed.
     """
     lines = config.lines
     return data.StructLayout(
         {
-            "a_addr": unsigned(config.access.addr_width),
-            "b_addr": unsigned(config.access.addr_width),
-            "acc_addr": unsigned(config.acc_addr_width),
-            "slot": range(config.array.weight_depth),
-            **present(half=config.paired),
-            "k": range(config.array.rows + 1),
-            "n": range(config.array.cols + 1),
-            "line": range(lines),
-            "end": range(lines + 1),
+            "a_addr": unsigned(config.access.addr_width),  # of the first activations
+            "b_addr": unsigned(config.access.addr_width),  # plus the reader's offset in B
+            "acc_addr": unsigned(config.acc_addr_width),  # of the first sums
+            "slot": range(config.array.weight_depth),  # storage in the array for the tile
+            **present(half=config.paired),  # of each byte in a slot of two tiles; 0: low
+            "k": range(config.array.rows + 1),  # used rows
+            "n": range(config.array.cols + 1),  # used columns
+            "line": range(lines),  # first line to load
+            "end": range(lines + 1),  # last line to load, plus 1
+            # 1: the next tile begins with the offset after this tile. 0: with the offset of this
+            # tile, or with 0 if the weights are stacked.
             "onward": 1,
-            "last": 1,
-            "parity": 1,
-            "product": 1,
-            "loads": 1,
-            "column": 1,
-            "single": 1,
-            "vector": 1,
+            "last": 1,  # tile of the command
+            "parity": 1,  # alternates between commands
+            "product": 1,  # of a MATMUL
+            "loads": 1,  # lines are read from the scratchpad
+            "column": 1,  # lines are columns
+            "single": 1,  # line to load
+            "vector": 1,  # A has one row
         }
     )
 
 
 class TileWalker(Component):
-    """Generates the tiles of MATMUL and PRELOAD commands on ``o``, one per cycle.
+    """Generates the weight tiles of MATMUL and PRELOAD commands on ``o``, one per cycle.
 
-    ``i`` receives commands. The weight matrix B of a command is divided into tiles, at most as
-    large as the array. All tiles of the first columns of B, from the first rows to the last, come
-    before those of the next columns. A command's first tile follows its acceptance by one cycle.
-    There is no pause between commands: the next command can be accepted in the cycle in which the
-    last tile is generated. ``command`` is the command of the tile on ``o``. The numbers of rows and
-    columns in a command must be at least 1.
+    The first tile follows the command by one cycle, and commands follow each other without a pause.
+    Each column of tiles is output from top to bottom. ``command`` is the command of the tile on
+    ``o``.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -283,9 +256,8 @@ class TileWalker(Component):
 class StagedTileWalker(TileWalker):
     """A :class:`TileWalker` with a register before ``o``, which delays each tile by one cycle.
 
-    The additional outputs predict ``o`` in the next cycle. If ``moves`` is 0, ``o`` keeps its tile.
-    If ``moves`` is 1, the next tile on ``o`` is ``following``; if there is no further tile,
-    ``o.valid`` is 0 in the next cycle.
+    If ``moves`` is 0, ``o`` does not change in the next cycle. If ``moves`` is 1, the next tile on
+    ``o`` is ``following``, if there is one.
     """
 
     def _more_members(self):
@@ -341,9 +313,8 @@ def paired(command):
 def one_of_pair(config: MatrixConfig, command):
     """Return 1 if a command's weights are 4-bit attention keys or values of two KV heads, else 0.
 
-    If the result is 1, each byte of a weight slot (storage for one tile of bytes) has one 4-bit
-    element of each head. A command that loads tiles loads those of both heads. A MATMUL multiplies
-    by the tile of only one head.
+    Each stored byte then has one element of each head. A load writes the tiles of both heads; a
+    MATMUL multiplies by the tile of one head.
     """
     return flag_if(config.packed_cache, command, "pair")
 
@@ -358,12 +329,10 @@ def second_of_pair(config: MatrixConfig, command):
 
 
 def lower_bits(config: MatrixConfig, command):
-    """Return 1 if a command's weights are attention keys with eight bits for some of the elements.
+    """Return 1 if a command's weights are attention keys with 8-bit and 4-bit elements, else 0.
 
-    The first elements of each key have eight bits, the others only the upper four bits. The first
-    rows of a weight slot (storage for one tile of keys) hold the upper four bits of all elements.
-    The last rows hold the lower four bits of the first elements. The result is 0 for all other
-    commands.
+    The first rows of the stored tile have the upper four bits of all elements. The last rows have
+    the lower four bits of the 8-bit elements.
     """
     return flag_if(config.low_rows, command, "lower")
 
@@ -393,10 +362,8 @@ def flag_if(unit, command, name: str):
 def stacked(config: MatrixConfig, command):
     """Return 1 if a command's weights are stored as codes below 8 bits or with scales, else 0.
 
-    B is the command's weight matrix. If the result is 1, the tiles in the same columns of B are
-    stored one after another. Each tile is stored as rows of bytes: codes (encoded weights) and
-    scales of groups of weights. If the result is 0, each row of bytes in memory is a row of B, or a
-    column if B is stored transposed.
+    If it is 1, each tile is stored contiguously, and the tiles of a column of tiles follow each
+    other. If it is 0, memory has whole rows of the weight matrix, or whole columns.
     """
     if not config.formats:
         return Const(0, 1)

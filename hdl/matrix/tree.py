@@ -38,41 +38,18 @@ from celosia.hdl.stream.pipeline import delay, spread
 
 
 class TreeColumn(Component):
-    """A column of the adder tree array: one weight and multiplier per row, and a tree of adders.
+    """A column of the adder tree array: one multiplier per row, and a tree of adders.
 
-    A weight slot stores one weight per row. Every column has these ports:
-
-    - ``a``: the activations, one per row.
-    - ``slot``: the slot of the weights that multiply ``a``. It must arrive ``weights_latency``
-      cycles before ``a`` (:func:`~celosia.arch.latency.weights_latency`).
-    - ``o``: the sum of the products, ``product_latency + ceil(log2(rows))`` cycles after ``a``.
-    - ``strobe``, ``weights`` and ``write_slot``: if a row's bit of ``strobe`` is 1, the row's
-      weight in ``weights`` is written to slot ``write_slot``. In this cycle ``slot`` must be
-      another slot. From the next cycle on, ``slot`` may select the new weights.
-
-    These ports exist only in some configurations:
-
-    - ``part``: selects some bits of each weight. Products use only these bits
-      (:func:`part_layout`). ``part`` arrives together with ``slot``.
-    - ``scale``: the scale of the column, which the slot stores. It is output together with ``o``.
-    - ``beside`` and ``product``: two neighbouring columns share the multipliers of the right
-      column. The left column (``side`` is ``left``) outputs its weights on ``beside``, and receives
-      its products on ``product``.
-    - ``live``: has a bit for each row, 0 if the activation is zero. ``live`` arrives together with
-      ``slot``. This port exists with ``operand_gating``: products with a zero operand do not change
-      the inputs of the multiplier, to save power. Each weight then has an additional uppermost bit,
-      which is 0 if the weight is zero.
-    - ``lower``: selects how the products are added. If it is 0, ``o`` is the sum of all products.
-      If it is 1, the products of the first ``high_rows`` rows are multiplied by 16 before they are
-      added. Those rows then have the upper four bits of attention keys, and later rows have lower
-      four bits. ``lower`` arrives one cycle before ``o``.
-    - ``block``: 1 if each byte of the slot has two 4-bit mantissas. ``part`` then selects a
-      mantissa, and the product is ``a * (2 * mantissa + 1)``. ``block`` arrives together with
-      ``a``.
-    - ``exponents``: ``exponent_width`` bits for each row, which the slot stores above the weights.
-      They are some bits of the row's exponent; neighbouring columns store the other bits. The array
-      shifts ``a`` left by the exponent. ``exponents`` follows ``slot`` by ``weights_latency``
-      cycles.
+    - ``a``: activations.
+    - ``slot``, ``part``, ``live``: stored weights, their bits to use, and 0 for each zero
+      activation, ``weights_latency`` cycles before ``a``.
+    - ``o``: the sum, ``product_latency + ceil(log2(rows))`` cycles after ``a``.
+    - ``strobe``: a row's bit writes ``weights`` to ``write_slot``, not to ``slot``.
+    - ``lower``: 1 if ``high_rows`` rows count 16-fold, one cycle before ``o``.
+    - ``block``: 1 if weights are 4-bit mantissas, with ``a``.
+    - ``exponents``: stored bits, ``weights_latency`` cycles after ``slot``.
+    - ``scale``: stored scale, with ``o``.
+    - ``beside``, ``product``: :func:`pair_members`.
     """
 
     def __init__(self, config: MatrixConfig, side: str = "", exponent_width: int = 0):
@@ -219,22 +196,11 @@ class TreeColumn(Component):
 class TreeArray(Component):
     """An array of ``rows`` x ``cols`` multipliers with an adder tree for each column.
 
-    ``o`` has one sum per column, ``latency`` cycles after the vector of activations on ``i``.
-    Throughput is one vector per cycle. A column's sum adds the products activation * weight of all
-    rows, modulo 2**acc_width. Results equal those of :class:`SystolicArray` bit for bit. An
-    activation goes to all columns in the same cycle, and each column adds its products in a tree.
-    ``latency`` is ``weights_latency + product_latency + ceil(log2(rows))``: the cycles in which
-    weights are read, multiplied and added in the levels of the tree.
-
-    ``i_weights`` writes one line of weights per cycle into a weight slot (storage for one tile), in
-    any order of the lines. A line is a row (an element per column), or a column (an element per
-    row) if ``column`` is 1. A vector uses lines written in earlier cycles; it must not use a slot
-    in a cycle in which a line of this slot is written.
-
-    If the configuration has the option ``operand_gating``, zero operands leave the multipliers'
-    inputs unchanged. If it has ``packed``, pairs of columns share multipliers. Parts (groups of
-    bits) of weights, and the two bytes of INT16 activations, are multiplied as in
-    :class:`SystolicArray`.
+    ``i`` receives vectors of activations, one per cycle. ``o`` is one sum per column, ``latency``
+    cycles later, modulo 2**acc_width. ``latency`` is
+    ``weights_latency + product_latency + ceil(log2(rows))``. ``i_weights`` writes one line (row or
+    column) of a weight tile per cycle into a slot, in any order. A vector uses lines written in
+    earlier cycles. It must not use a slot in a cycle in which a line of the slot is written.
     """
 
     def __init__(self, config: MatrixConfig):

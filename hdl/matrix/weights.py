@@ -29,29 +29,10 @@ from celosia.hdl.stream.flow import Flow
 
 
 def job_layout(config: MatrixConfig) -> data.StructLayout:
-    """Return the layout of a job: the work on one tile of weights for a MATMUL or PRELOAD command.
+    """Return the layout of a job: the multiplication by one weight tile, or only its load.
 
-    A MATMUL multiplies rows of activations A by the tile; a PRELOAD only loads the tile. Every job
-    has these fields:
-
-    - ``tile`` describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`).
-    - ``m`` is the number of rows of A, ``a_stride`` the distance between adjacent rows in bytes,
-      and ``a_zero`` the zero point of A.
-    - ``push`` is a mask of the engines that receive a dependency token when the command is done,
-      after its last tile.
-
-    A job has these fields only if the machine uses them. A weight slot is storage in the array for
-    one tile, with one byte for each row and column.
-
-    - ``parts`` is the number of repetitions of A: all rows of A enter the array ``parts + 1``
-      times. Each time, they are multiplied by another group of weight bits, or another byte of
-      INT16 activations enters.
-    - ``wide`` is 1 if activations are INT16.
-    - ``paired`` is 1 if each byte of the slot has two 4-bit weights, one of each of two tiles.
-    - ``lower`` is 1 if the last rows of the slot have lower bits of attention keys, and the first
-      rows the upper bits.
-    - ``block`` is 1 if each row of the slot has an exponent for its weights.
-    - ``scaled`` is 1 if groups of weights have scales.
+    ``tile`` describes the tile (:func:`celosia.hdl.matrix.tiles.tile_layout`). ``m``, ``a_stride``
+    and ``a_zero`` are the number of activation rows, their distance in bytes, and their zero point.
     """
     return data.StructLayout(
         {
@@ -59,56 +40,31 @@ def job_layout(config: MatrixConfig) -> data.StructLayout:
             "a_stride": unsigned(config.access.addr_width),
             "a_zero": signed(config.array.operand_width),
             "m": unsigned(COUNT_WIDTH),
-            "push": unsigned(len(Engine)),
+            "push": unsigned(len(Engine)),  # receive a token at the end of the command
             **present(
-                parts=range(config.vector_passes),
-                wide=config.array.wide,
-                paired=config.paired,
-                lower=config.low_rows > 0,
-                block=config.block_exponents,
-                scaled=config.slot_scales > 0,
+                parts=range(config.vector_passes),  # repetitions of A: bits of B, bytes of A
+                wide=config.array.wide,  # A is INT16
+                paired=config.paired,  # each stored byte has 4-bit weights of two tiles
+                lower=config.low_rows > 0,  # the last rows have lower bits of attention keys
+                block=config.block_exponents,  # each row has an exponent
+                scaled=config.slot_scales > 0,  # groups of weights have scales
             ),
         }
     )
 
 
 class WeightFetcher(Component):
-    """Reads the weights of MATMUL and PRELOAD commands from port ``b``, tile by tile.
+    """Reads the weights of MATMUL and PRELOAD commands, tile by tile without a pause.
 
-    A tile is a part of the weight matrix B, at most as large as the array. A line is a row of a
-    tile, or a column if B is transposed. A weight slot is storage in the array for one tile. A
-    MATMUL writes its tiles to slots 0 and 1 alternately; a MATMUL of tiles that a PRELOAD has
-    loaded reads no weights. A PRELOAD writes its tiles to consecutive slots, from the command's
-    ``slot`` on.
-
-    Inputs:
-
-    - ``i``: commands. The next command is accepted while the last tile of the current one is read.
-    - ``freed``: must be 1 in the cycle in which the last row of activations for a tile is
-      requested. The slot of a tile is written again only after this cycle.
-
-    Outputs:
-
-    - ``b``: requests for lines. **If port ``b`` has accepted the first line of a tile, it must
-      accept the other lines without a wait**.
-    - ``o_weights``: lines of weights minus their zero point. Columns past the end of B are zero.
-    - ``o``: a job for each tile (:func:`job_layout`), which describes the activations to multiply.
-    - ``placed``: 1 if an earlier PRELOAD has loaded the tile of the job on ``o``.
-    - ``named``: 1 while the fetcher has a tile to load or a job to output.
-
-    There is no pause between tiles. The load of a tile takes this number of cycles:
-
-    - B is not transposed: one cycle for each row of the tile.
-    - B is transposed: ``cols`` cycles, even if the tile has fewer columns.
-    - Two lines of B are packed into one line of the slot, with four bits per element: two cycles
-      for each packed line. If packed lines have an exponent (flag ``block``): three cycles.
-    - Groups of weights have scales: one more cycle for each row of scales.
-
-    The job of a tile is output in the cycle in which one line is requested. It is the first line in
-    a systolic array. It is the last line in an adder tree, because an adder tree needs all rows at
-    once. The activations of the job must reach the array after this line. So the first activations
-    must be requested at least ``1 + weight_latency - sram_latency`` cycles after the job, or one
-    cycle more if the configuration has weight formats.
+    - ``b``: requests for lines (rows or columns) of a tile. After the first line, ``b`` must accept
+      the other lines without a wait.
+    - ``o_weights``: the lines minus their zero point.
+    - ``o``: a job for each tile (:func:`job_layout`), with the request for its first line; in an
+      adder tree, for its last. Activations must be requested at least
+      ``1 + weight_latency - sram_latency`` cycles later, or one more with weight formats.
+    - ``placed``: 1 if an earlier PRELOAD has loaded the tile on ``o``.
+    - ``freed``: must be 1 with the last activation request for a tile.
+    - ``named``: 1 while a tile or a job is left.
     """
 
     def __init__(self, config: MatrixConfig):
@@ -157,6 +113,7 @@ class WeightFetcher(Component):
                 m.d.comb += job.parts.eq(0)
         if config.array.wide:
             wide = flag_of(cmd, "a_wide")
+            # Equation (19) has no products of two low bytes: one pass, with the high bytes of A.
             m.d.comb += [job.wide.eq(wide), job.parts.eq(wide & ~flag_of(cmd, "b_low"))]
         self._load(m, cmd, tiles, job)
 

@@ -13,11 +13,10 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return the two fields that select a byte of INT16 elements: a dictionary from name to shape.
+    """Return the fields ``wide`` and ``low`` of a line: a dictionary from name to shape.
 
-    The array multiplies INT16 elements byte by byte. ``wide`` is 1 if the elements of a line are
-    INT16. If ``low`` is 1, their low bytes are multiplied, otherwise their high bytes. The
-    dictionary is empty if the machine has INT8 elements only.
+    ``wide`` is 1 if the elements are INT16. ``low`` is 1 if their low bytes are multiplied, 0 for
+    their high bytes. The dictionary is empty if the machine has only INT8 elements.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 
@@ -35,19 +34,10 @@ def shift_members(config: MatrixConfig) -> dict[str, Any]:
 def bytes_of(
     line: Any, count: int, wide: ValueLike, low: ValueLike
 ) -> tuple[list[Value], list[Value]]:
-    """Return a byte and a carry bit for each of the first ``count`` elements of a line.
+    """Return the bytes to multiply of ``count`` elements, and a carry bit for each byte.
 
-    ``line`` is a list of bytes. The result is a list of the bytes and a list of the carry bits. An
-    INT16 is multiplied as two numbers, ``256 * (high byte + carry) + low byte``, because its low
-    byte counts as a signed number. For example, 496 has the low byte -16, the high byte 1 and the
-    carry 1. :func:`rounded` adds the carries.
-
-    - If ``wide`` is 0, elements are single bytes. The result has the bytes of the line, and carries
-      of 0.
-    - If ``wide`` and ``low`` are 1, elements are INT16, stored with the low byte first. The result
-      has the low bytes, and carries of 0.
-    - If ``wide`` is 1 and ``low`` is 0, the result has the high bytes of INT16 elements. A carry is
-      1 if the low byte of the same element is negative.
+    If ``wide`` is 1, elements are INT16, and the bytes are their low bytes if ``low`` is 1, else
+    their high bytes. A high byte's carry is 1 if the low byte is negative; other carries are 0.
     """
     places = range(count)
     words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]

@@ -19,36 +19,17 @@ from celosia.hdl.stream.pipeline import KEPT, delay, spread
 class WeightWriter(Component):
     """Converts lines of bytes from the scratchpad to lines of weights minus their zero point.
 
-    A line is a row or column of a tile. A weight slot is storage in the array for one tile. ``i``
-    describes a line in the cycle in which it is requested:
+    - ``i``: describes a line (row or column) of a ``k`` x ``n`` tile in the cycle of its request.
+    - ``data``: the line's bytes, ``weight_latency`` cycles later.
+    - ``o``: the weights, one cycle after ``data``, or two with weight formats. Elements past the
+      tile are 0.
 
-    - ``slot`` is the number of the slot, and ``index`` the number of the line in the tile.
-    - ``zero`` is the zero point.
-    - ``k`` and ``n`` are the numbers of rows and columns of the tile. Elements past them become
-      zero.
+    If ``pair`` is 1, ``o`` packs four bits of two lines into each byte, with the latency of the
+    last cycle of ``i``:
 
-    ``data`` must be the bytes of the line ``weight_latency`` cycles after ``i``. ``o`` is the line
-    of weights one cycle after ``data``, or two cycles if the configuration has weight formats.
-
-    If ``pair`` is 1, two lines are packed into one line on ``o``. The low half of each byte on
-    ``o`` has four bits of an element of the first line, the high half four bits of the second line.
-    The fields ``early`` and ``second`` of ``i`` must have these values in the cycles of a packed
-    line:
-
-    - If ``block`` is 0, the four bits are the upper bits of the element. A packed line takes two
-      cycles:
-
-      1. The first line is requested: ``early`` is 1.
-      2. The second line is requested: ``early`` is 0.
-
-    - If ``block`` is 1, the four bits are a mantissa, and the packed line has one exponent. A
-      packed line takes three cycles:
-
-      1. The first line is requested: ``early`` is 1, ``second`` is 0.
-      2. The second line is requested: ``early`` is 1, ``second`` is 1.
-      3. No line is requested: ``early`` is 0, ``second`` is 0.
-
-    The packed line is output for the last of these cycles, with the usual latency.
+    - ``block`` is 0: two cycles, with ``early`` 1 and 0.
+    - ``block`` is 1: three cycles, with ``early`` 1, 1, 0 and ``second`` 0, 1, 0. The third
+      requests no line.
     """
 
     def __init__(self, config: MatrixConfig):
