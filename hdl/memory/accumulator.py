@@ -24,27 +24,15 @@ ACC_SETTLE = 3
 class AccumulatorMemory(Component):
     """A memory of ``acc_depth`` rows of ``cols`` accumulators of ``acc_width`` bits, with adders.
 
-    The port ``accumulate`` adds a row of sums to the row at ``addr``, modulo 2**acc_width. This
-    port accepts one row per cycle, also with the same address in consecutive cycles. The port
-    ``drain`` reads a row and sets it to zero. This port accepts at most one request per cycle; the
-    row is output ``acc_latency`` cycles after its request is accepted.
+    - ``accumulate``: adds to a row, modulo 2**acc_width, one row per cycle;
+    - ``drain``: reads a row and sets it to zero; the row follows the accepted request by
+      ``acc_latency`` cycles. A request waits while ``hold`` is 1, or a row with the same lowest
+      address bit is accumulated;
+    - ``scrub``: 1 sets the row at ``scrub_addr`` to zero, in a cycle without other requests.
 
-    If ``scrub`` is 1, the row at ``scrub_addr`` becomes zero; neither port may have a request in
-    this cycle. A row is undefined until its first scrub or drain. Addresses must be below
-    ``acc_depth``.
-
-    Rows with even and odd addresses are in two banks. A drain request waits in each cycle in which
-    a row of the same bank is accumulated. If consecutive rows are accumulated, each bank can be
-    drained in every second cycle. If the configuration has the option ``throttle``, no drain
-    request is accepted while ``hold`` is 1, so that a hot machine moves less data.
-
-    Two accesses to the same row must have a minimum distance, otherwise the result is undefined. In
-    a machine, the matrix engine and the program's dependency tokens ensure these distances:
-
-    - From an accumulation to a drain request: ``acc_settle`` cycles, a number of the configuration.
-    - From an accepted drain request to an accumulation or another drain request: 3 cycles.
-
-    Raises :class:`InputError` if ``cols`` is not positive.
+    A row is undefined until its first scrub or drain. After its accumulation, a drain must wait
+    ``acc_settle`` cycles. After its drain, any access must wait 3 cycles. Raises
+    :class:`InputError` if ``cols`` is not positive.
     """
 
     accumulate: wiring.PureInterface

@@ -26,12 +26,11 @@ def word_addr_width(memory: Memory) -> int:
 
 
 def span_layout(memory: Memory, access: Access) -> data.StructLayout:
-    """Return the layout of a record that describes one row of a LOAD or STORE in the scratchpad.
+    """Return the layout of a row of a LOAD or STORE in the scratchpad.
 
-    The row begins at byte address ``sp_addr`` and has ``words + 1`` memory words; the last word has
-    ``tail + 1`` bytes. ``last`` is 1 for the last row of a command; the engines in the mask
-    ``push`` then receive a dependency token. If ``empty`` is 1, the command has no data to move;
-    ``last`` is then also 1.
+    The row has ``words + 1`` memory words from ``sp_addr`` on, the last of ``tail + 1`` bytes.
+    ``last`` is 1 for a command's last row; ``push`` is its mask of engines that receive a token.
+    ``empty`` is 1 if no data are moved.
     """
     return data.StructLayout(
         {
@@ -59,9 +58,8 @@ def row_layout(memory: Memory, access: Access) -> data.StructLayout:
 def piece_layout(memory: Memory) -> data.StructLayout:
     """Return the layout of a request for a burst of ``last + 1`` words of external memory.
 
-    The burst begins at word address ``word_addr``. If ``end`` is 1, the burst is the last one of a
-    command, and the engines in the mask ``push`` receive a dependency token after the burst. If
-    ``empty`` is 1, no words are moved.
+    The burst begins at ``word_addr``. ``end`` is 1 for the last burst of a command; ``push`` is the
+    mask of engines that then receive a dependency token. ``empty`` is 1 if no words are moved.
     """
     return data.StructLayout(
         {
@@ -77,10 +75,8 @@ def piece_layout(memory: Memory) -> data.StructLayout:
 class Rows(Component):
     """Generates the rows of LOAD and STORE commands, one per cycle.
 
-    ``i`` receives commands, and ``o`` outputs the rows to move. A command without rows or bytes
-    makes one ``empty`` row. ``busy`` is 1 while a command is unfinished. There is one idle cycle
-    between commands. In machines with the option ``registered`` (more pipeline registers), the
-    stream of rows passes a skid buffer, so that its ``ready`` comes from a register.
+    A command without rows or bytes makes one ``empty`` row. ``busy`` is 1 while a command is
+    unfinished. There is one idle cycle between commands.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int):
@@ -148,10 +144,9 @@ class Rows(Component):
 class Bursts(Component):
     """Cuts rows into bursts of external memory, one burst per cycle.
 
-    A burst ends at the end of the row, or before an address that is a multiple of ``burst_words``
-    words. So every burst of a row except the first starts at such a multiple. For an ``empty`` row,
-    one ``empty`` burst is output, which moves no words. The first burst of a row is output in the
-    cycle after the row was accepted.
+    A burst ends at the end of its row, or before an address that is a multiple of ``burst_words``
+    words. An ``empty`` row makes one ``empty`` burst. The first burst follows the accepted row by
+    one cycle.
     """
 
     def __init__(self, memory: Memory, access: Access):

@@ -15,30 +15,14 @@ from celosia.hdl.stream.pipeline import delay
 class Bank(Component):
     """A byte-addressed memory of ``size`` bytes; an access has at most ``line_bytes`` bytes.
 
-    Throughput is one read and one write per cycle. Addresses are byte addresses, and multiples of
-    ``align``; lower address bits are ignored. A row has ``line_bytes`` bytes. An access may begin
-    at any aligned byte of a row. It continues in the next row, and wraps from the last byte of the
-    memory to byte 0.
+    - ``read_data``: the bytes from ``read_addr`` on, two cycles after ``read_en``.
+    - ``write_data``, ``write_mask``: byte i is written, if bit i is 1, to the address from
+      ``write_addr`` on that is i modulo ``line_bytes``.
+    - ``errors``: :class:`celosia.hdl.memory.protected.ProtectedRam`.
 
-    Two cycles after ``read_en``, ``read_data`` has ``line_bytes`` bytes. Byte 0 of ``read_data`` is
-    the byte at ``read_addr``, and the bytes at the next addresses follow.
-
-    ``write_data`` has each byte at its position in a row, so the caller must rotate the bytes. For
-    example, ``line_bytes`` is 8, and 6 bytes are written from address 21 on, which is byte 5 of row
-    2:
-
-    - Bytes 5, 6 and 7 of ``write_data`` are written to bytes 5, 6 and 7 of row 2.
-    - Bytes 0, 1 and 2 of ``write_data`` are written to bytes 0, 1 and 2 of row 3.
-    - Bits 3 and 4 of ``write_mask`` are 0, all other bits are 1. A byte whose bit of ``write_mask``
-      is 0 is not written.
-
-    A read returns bytes that were written in earlier cycles; bytes written in the cycle of the read
-    are undefined. ``level`` is the protection level: ``none``, ``detect`` or ``correct``. If the
-    level is not ``none``, each byte has check bits, and ``errors`` reports errors in the bytes that
-    are read (:class:`celosia.hdl.memory.protected.ProtectedRam`).
-
-    Raises :class:`InputError` if ``align``, ``line_bytes`` or ``size`` is not a power of two, if
-    ``line_bytes`` is less than ``align``, or if ``size`` is less than two rows.
+    Throughput is one read and one write per cycle. Addresses are multiples of ``align``, and wrap
+    from the last byte to byte 0. Bytes written in the cycle of their read are undefined. Raises
+    :class:`InputError` if a size is not a power of two, or is too small.
     """
 
     def __init__(self, line_bytes: int, size: int, level: str = "none", align: int = 1):

@@ -24,11 +24,11 @@ class BytePort(wiring.Signature):
 
 
 class ByteRam(Component):
-    """``depth`` words of ``width`` bits (a multiple of 8) with one port.
+    """A memory of ``depth`` words of ``width`` bits (a multiple of 8) with one port.
 
-    If ``en`` is 1, the word at ``addr`` is accessed. If ``mask`` is 0, the word is read, and is on
-    ``read_data`` from the next cycle until the next read. Otherwise the bytes whose bit in ``mask``
-    is 1 are written. No cycle has both a read and a write, so any kind of block RAM can be used.
+    In a cycle with ``en`` at 1, the bytes with a 1 in ``mask`` are written to the word at ``addr``.
+    If ``mask`` is 0, the word is read; ``read_data`` has it from the next cycle until the next
+    read.
     """
 
     def __init__(self, width: int, depth: int):

@@ -16,30 +16,16 @@ WRITE_WORDS_WIDTH = 11
 class MemoryGuard(Component):
     """Disconnects the core from external memory, so that the core can be reset during transfers.
 
-    While the core is connected, ``core_read`` and ``core_write`` are combinationally connected to
-    ``read`` and ``write`` of memory. The guard can disconnect the core's read requests, write
-    requests and write data. Three events disconnect them:
+    - ``core_read``, ``core_write``: the core's ports, combinationally connected to ``read`` and
+      ``write``.
+    - ``close``: 1 disconnects the core when memory has accepted all offered requests and words.
+    - ``closed``: 1 if the core is disconnected and may be reset.
+    - ``forget``: 1, while memory is in reset, disconnects the core at once and forgets transfers.
+    - ``owed``: 1 while transfers are outstanding. For a disconnected core, the guard completes them
+      without writing a byte.
+    - ``waits``: bit 0 is 1 while a read waits for memory, bit 1 while a write waits.
 
-    - ``close`` is 1: the guard first waits until memory accepts each offered request and word.
-      ``closed`` is 1 when all three streams are disconnected. The core may then be reset.
-    - The guard is reset: the streams are disconnected at once. The guard still counts the
-      outstanding transfers.
-    - ``forget`` is 1: the streams are disconnected at once, and the guard expects no answers to
-      earlier requests. ``forget`` must be 1 while external memory is in reset or has no power.
-
-    The core is connected again one cycle after a cycle in which ``close``, ``forget`` and the reset
-    are 0.
-
-    While the core is disconnected, the guard completes the core's outstanding transfers. ``owed``
-    is 1 until they are complete. The guard drops the words that the core had requested. For write
-    bursts, the guard sends the missing words with all mask bits at 0. It then awaits the report of
-    each written burst, the signal ``written`` of the port ``write``.
-
-    ``waits`` reports cycles in which the core or the guard waits for external memory, for
-    performance counters. Bit 0 is 1 if memory offers no word, although a word is outstanding or a
-    read request waits. Bit 1 is 1 if memory does not accept an offered word. If there is no word to
-    send, bit 1 is also 1 while a write request waits, or while memory has not reported a burst as
-    written.
+    A reset disconnects the core at once.
     """
 
     def __init__(self, memory: Memory, *, bank_bytes: int):

@@ -12,14 +12,10 @@ from celosia.hdl.memory.ram import Ram
 class LateRam(Component):
     """A :class:`Ram` with check bits that outputs words uncorrected, and corrects them later.
 
-    The output ``read_data`` is the stored word without correction. A reader uses the word in two
-    cycles:
-
-    1. The reader sets the input ``take`` to 1, and stores ``read_data`` in a register. ``take`` may
-       be 1 in any cycle in which ``read_data`` still has the word.
-    2. In the next cycle, the reader drives the input ``taken`` with its register, so that this
-       memory needs no register for the word. The output ``repair`` is 1 in this cycle if the word
-       is wrong. ``corrected`` is then the corrected word, and ``errors`` reports the error.
+    - ``take``: 1 if the reader stores ``read_data``.
+    - ``taken``: the stored word, one cycle later.
+    - ``repair``: then 1 if the word is wrong.
+    - ``corrected``, ``errors``: then the right word, and the error bits.
     """
 
     def __init__(self, width: int, depth: int):

@@ -27,12 +27,9 @@ ROWS_AHEAD = 32
 class LoadEngine(Component):
     """Runs LOAD commands; each copies ``m`` rows of ``row_bytes`` bytes to the scratchpad.
 
-    ``dram_addr`` and ``dram_stride`` must be multiples of a memory word's size. ``sp_addr`` and
-    ``sp_stride`` must be multiples of ``scratchpad_align`` (1 byte by default). A row's last word
-    may be partial. Up to 32 rows, of one or more commands, may be requested before their data
-    arrive; :class:`Bursts` cuts the rows into bursts. Throughput is one memory word per cycle: a
-    row of w words takes w cycles, if ``memory`` accepts the next row's request within that time.
-    ``status.done`` is 1 in the cycle in which the last write of a command is accepted.
+    Throughput is one memory word per cycle. Up to 32 rows are requested ahead. ``dram_addr`` and
+    ``dram_stride`` must be multiples of a memory word. ``status.done`` is 1 if the last write of a
+    command is accepted.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0, level: str = "none"):

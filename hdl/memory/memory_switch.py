@@ -10,11 +10,10 @@ _HALVES = ("read", "write")
 
 
 class MemorySwitch(Component):
-    """Connects the external memory port to one of two users: ``a``, or ``b`` while ``to_b`` is 1.
+    """Connects the external memory port to user ``a``, or to user ``b`` while ``to_b`` is 1.
 
-    ``a_read`` and ``a_write`` are the ports of user ``a``, ``b_read`` and ``b_write`` those of user
-    ``b``. The ports of the selected user are combinationally connected to ``read`` and ``write``;
-    requests of the other user wait. ``to_b`` may change only while no transfer is outstanding.
+    The connection of ``read`` and ``write`` is combinational; requests of the other user wait.
+    ``to_b`` may change only while no transfer is outstanding.
     """
 
     def __init__(self, memory: Memory):

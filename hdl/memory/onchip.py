@@ -19,16 +19,12 @@ READ_AHEAD = 4
 class OnchipMemory(Component):
     """A memory of ``size`` bytes in block RAM, as the memory side of the external memory port.
 
-    One word is read or written per cycle; if a read and a write wait, the write is first. The first
-    word of a read burst is available four cycles after the request. A read burst that is requested
-    during another read burst follows without a gap. ``written`` is 1 two cycles after the last word
-    of a write burst. The next write request is accepted one cycle after the last word of the
-    current write burst.
+    - Throughput: one word per cycle. Writes have priority.
+    - ``read``: a burst's first word follows the request by four cycles.
+    - ``write``: ``written`` follows a burst's last word by two cycles.
+    - ``failed``: 1 for each word past the end, which is not written.
 
-    ``failed`` is 1 for one cycle for each accessed word past the end of the memory. A write past
-    the end has no effect, and a read returns the data of an earlier read. Raises
-    :class:`InputError` if ``size`` is not a whole number of words, is less than two words, or
-    exceeds the address range of the port.
+    Raises :class:`InputError` if ``size`` is not at least two whole words, or exceeds the port.
     """
 
     def __init__(self, memory: Memory, size: int):

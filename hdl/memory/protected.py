@@ -19,11 +19,10 @@ ERRORS = 2
 
 
 def error_port(level: str) -> dict:
-    """Return the port ``errors`` of a component whose memories have the protection ``level``.
+    """Return the port ``errors`` as a dictionary from name to port, empty at the level ``none``.
 
-    The result is a dictionary from name to port; it is empty if the level is ``none``. Bit 0 of the
-    port is 1 if a word was corrected, bit 1 if a word was wrong and could not be corrected. Raises
-    :class:`InputError` if there is no such level.
+    Bit 0 is 1 if a word was corrected, bit 1 if a wrong word could not be corrected. Raises
+    :class:`InputError` for an unknown protection level.
     """
     if level not in LEVELS:
         raise InputError(f"Level of protection must be {', '.join(LEVELS)}, not {level!r}")
@@ -112,17 +111,10 @@ def _picked(found: Value, mask: int) -> Value:
 
 
 class WordDecoder(Component):
-    """Decodes ``stored``, a word of ``width`` bits followed by its check bits, into ``word``.
+    """Decodes ``stored``, a word followed by its check bits, into ``word``; it is combinational.
 
-    The decoder is combinational. ``found`` is the syndrome: the check bits computed from the word,
-    XOR the stored check bits. ``level`` is the protection level:
-
-    - ``detect``: ``word`` is the stored word. Bit 1 of ``errors`` is 1 if an error is
-      detected.
-    - ``correct``: one wrong bit is corrected in ``word``, and bit 0 of ``errors`` is then 1. If two
-      bits are wrong, bit 1 of ``errors`` is 1, and ``word`` is undefined.
-
-    All other bits of ``errors`` are 0.
+    ``found`` is the syndrome, 0 without an error. Bit 0 of ``errors`` is 1 if a wrong bit was
+    corrected (level ``correct`` only). Bit 1 is 1 if the word is wrong and was not corrected.
     """
 
     def __init__(self, width: int, level: str):
@@ -148,24 +140,15 @@ class WordDecoder(Component):
 
 
 class ProtectedRam(Component):
-    """A :class:`Ram` with words of one or several parts; each part has separate check bits.
+    """A :class:`Ram` whose words have check bits for each group of ``part`` bits.
 
-    A part has ``part`` bits; if ``part`` is None, the whole word is one part. ``level`` is
-    ``detect`` or ``correct``; :mod:`celosia.arch.protection` defines the codes. If ``level`` is
-    ``correct``, one wrong bit of each part is corrected in ``read_data``, but not in the stored
-    word. If the argument ``parts`` is true, ``write_en`` has one bit for each part of the word,
-    otherwise one bit for the whole word. Words are initially 0, with valid check bits.
+    - ``level``: ``detect``, or ``correct``, which corrects one wrong bit per group in
+      ``read_data``.
+    - ``parts``: true if ``write_en`` has a bit for each group.
+    - ``errors``: reports a wrong word once per read, one cycle after its output. With ``held``, it
+      reports the first cycle in which the word is wrong.
 
-    ``errors`` reports a wrong word at most once per read, for one cycle. The argument ``held``
-    determines the cycle:
-
-    - If ``held`` is false, the word is checked when it appears in ``read_data``, and the report
-      follows one cycle later. Bits that flip later are not reported.
-    - If ``held`` is true, the word is checked in each cycle in which it is in ``read_data``. The
-      report is in the first cycle in which it is wrong.
-
-    If a word is written in the cycle of its read, the data read are undefined, and no error is
-    reported.
+    A read in the cycle of a write to the same word is undefined.
     """
 
     def __init__(
@@ -228,14 +211,8 @@ class ProtectedRam(Component):
 class ProtectedFifo(Component):
     """A queue of ``depth`` words with check bits, with the ports of ``SyncFIFOBuffered``.
 
-    The constructor's argument ``level`` is the protection level, ``detect`` or ``correct``. The
-    port ``level`` is the number of words in the queue. ``errors`` reports an error in the word that
-    left the queue in the previous cycle; if no word left, ``errors`` is 0:
-
-    - At level ``detect``, wrong bits are not corrected. Bit 1 is 1 if the word was wrong. Bit 0 is
-      always 0.
-    - At level ``correct``, one wrong bit is corrected in ``r_data``, and bit 0 is 1. If two bits
-      were wrong, the word was not corrected, and bit 1 is 1.
+    ``errors`` describes the word that left in the previous cycle. Bit 0 is 1 if a wrong bit was
+    corrected (level ``correct`` only). Bit 1 is 1 if the word was wrong and was not corrected.
     """
 
     def __init__(self, width: int, depth: int, level: str):

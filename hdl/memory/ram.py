@@ -10,15 +10,11 @@ from celosia.hdl.component import Component
 class Ram(Component):
     """A memory of ``depth`` words of ``width`` bits, initially 0, with a write and a read port.
 
-    A word consists of parts of ``part`` bits, or is one part if ``part`` is None; ``write_en`` has
-    one bit for each part. If this bit is 1, the part of ``write_data`` is written to the word at
-    ``write_addr``. A cycle with ``read_en`` at 1 reads the word at ``read_addr``. ``read_data`` is
-    this word from the next cycle on, until another word is read.
+    - ``write_en``: a bit for each ``part`` bits of a word.
+    - ``read_data``: the word of the last cycle with ``read_en`` at 1, from the next cycle on.
 
-    If ``ordered`` is true, a read in the cycle of a write to the same word is defined: it returns
-    the new word if ``transparent`` is true, else the old word. If ``ordered`` is false, the result
-    of such a read is undefined. The attribute ``no_rw_check`` then informs Yosys, so that synthesis
-    adds no comparators of addresses and no bypass registers to block RAMs.
+    A read in the cycle of a write to the same word returns the old word, or the new one if
+    ``transparent`` is true. If ``ordered`` is false, it is undefined.
     """
 
     def __init__(
@@ -44,6 +40,7 @@ class Ram(Component):
         )
 
     def circuit(self, m):
+        # The attribute keeps Yosys from adding bypasses to block RAMs.
         attributes = {} if self.ordered else {"no_rw_check": 1}
         m.submodules.memory = memory = Memory(
             shape=unsigned(self.width), depth=self.depth, init=[], attrs=attributes

@@ -14,11 +14,9 @@ from celosia.hdl.stream.slice import RegisterSlice
 class Requests(Component):
     """Sends read requests to the scratchpad, and outputs the tag of each request with its data.
 
-    A request on the stream ``i`` has an address ``addr`` and a tag ``note``. It appears on the
-    scratchpad port ``port`` in the same cycle if ``stages`` is 0, or through a register if
-    ``stages`` is 1. The data on ``port`` arrive ``2 + stages`` cycles after the scratchpad has
-    accepted the request on ``port``. The output ``note`` has the tag in the cycle of the data.
-    Throughput is one request per cycle.
+    The tag ``note`` of ``i`` is output ``2 + stages`` cycles after ``port`` accepts the request,
+    together with the data on ``port``. ``stages`` (0 or 1) is the number of registers before
+    ``port``.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

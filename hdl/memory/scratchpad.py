@@ -23,12 +23,10 @@ engine."""
 
 
 class WriteLine(Component):
-    """Rotates the bytes of a write (at most ``width`` bytes) to their positions in a row of a bank.
+    """Rotates the bytes of a scratchpad write to their positions in a row of a memory bank.
 
-    ``write`` is the write: its address, its number of bytes, and the bytes (:func:`write_layout`).
-    ``mask`` has a bit for each byte of the row, which is 1 if the write changes that byte. ``data``
-    is the row with the written bytes at their positions; its other bytes have any value. Both
-    outputs are combinational. Address bits below ``scratchpad_align`` are ignored.
+    ``mask`` has a 1 for each byte of the row that is written. ``data`` has these bytes, and any
+    value elsewhere. The outputs are combinational. A write has at most ``width`` bytes.
     """
 
     def __init__(self, access: Access, *, width: int):
@@ -61,33 +59,13 @@ class WriteLine(Component):
 class Scratchpad(Component):
     """A memory of ``scratchpad_bytes`` bytes in ``scratchpad_banks`` banks, shared by all engines.
 
-    ``readers`` lists the names of the readers; each has a port ``read_NAME``. ``writers`` maps the
-    name of each writer to the size of its largest write (bytes); each writer has a port
-    ``write_NAME``. The high address bits select the bank. A bank makes one read and one write per
-    cycle.
-
-    If several readers request the same bank in a cycle, the first of them in the order of
-    ``readers`` is accepted (``ready`` depends on ``valid``), and the others wait. The same applies
-    to ``writers``. So a port can wait only for ports before it in the order. The first reader is
-    ``b`` (weights), because the weights of a tile must arrive without a gap. The second reader is
-    ``a`` (activations). If weights and activations are in the same bank, each read of weights
-    delays the array by one cycle.
-
-    A read's data arrive a fixed number of cycles after the request is accepted: ``weight_latency``
-    cycles for the first reader, and ``sram_latency`` cycles for other readers. The two numbers
-    include the registers of the option ``registered`` (more pipeline registers). With this option,
-    a request of the first reader reaches its bank one cycle later than a request of another reader.
-    So if the first reader requests a bank in cycle t, other readers wait for this bank in cycle t +
-    1 instead of t.
-
-    If the configuration has the option ``throttle``, the input ``hold`` is 1 in cycles in which a
-    hot machine must move less data. In these cycles, only the first reader, and all writers except
-    the last, are accepted.
-
-    Addresses are multiples of ``scratchpad_align``; lower bits are ignored. A read returns the
-    bytes written in earlier cycles; bytes written in the same cycle are undefined. The program's
-    dependency tokens prevent such reads. An access must not cross the end of a bank: bytes past the
-    end are undefined if read, and are written to the start of the same bank.
+    Each name in ``readers`` has a port ``read_NAME``. Each name in ``writers`` has a port
+    ``write_NAME``; its value is the size of its largest write (bytes). A bank, selected by the high
+    address bits, makes one read and one write per cycle. The first port in order has priority, and
+    others wait. Data follow an accepted read by ``sram_latency`` cycles, or by ``weight_latency``
+    cycles for the first reader. While ``hold`` is 1, only the first reader and all writers but the
+    last are accepted. Bytes written in the cycle of their read are undefined. An access must not
+    cross the end of a bank.
     """
 
     def __init__(
@@ -155,6 +133,7 @@ class Scratchpad(Component):
         valid, addr = asked[0]
         stages = self.stages
         latency = [2 + 2 * stages, *[2 + stages] * (len(ports) - 1)]
+        # With ``stages``, other readers wait one cycle after the request of the first reader.
         asked[0] = (delay(m, valid, stages, reset=True), delay(m, addr, stages))
         if self.throttle:
             asked[1:] = [(valid & ~self.hold, addr) for valid, addr in asked[1:]]

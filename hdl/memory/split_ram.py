@@ -10,28 +10,17 @@ WHOLE = 512
 
 
 class SplitRam(Ram):
-    """A :class:`Ram` made of two memories, for narrower multiplexers.
+    """A deep :class:`Ram` made of two memories, which needs narrower multiplexers.
 
-    The depth of the first memory is a power of two; the second memory has the other words. For
-    example, a memory of 4,608 words of 64 bits needs 18 block RAMs in either case:
-
-    - As one memory, it has 18 block RAMs of 512 words and 36 bits. Each bit of a word then needs a
-      9-to-1 multiplexer.
-    - As two memories, it has 16 block RAMs of 4,096 words and 4 bits, and two of 512 words and 36
-      bits. Each bit of a word then needs a 2-to-1 multiplexer.
-
-    Memories of up to ``WHOLE`` words are not split. A read in the cycle of a write to the same word
-    is undefined.
-
-    If ``stages`` is 1, the output registers of the block RAMs are used, and ``read_data`` is one
-    cycle later. The select bit of the multiplexer then has a register for each ``part`` bits of a
-    word, because the block RAMs of a word are far apart.
+    Memories of up to ``WHOLE`` words are not split. If ``stages`` is 1, ``read_data`` is one cycle
+    later. A read in the cycle of a write to the same word is undefined.
     """
 
     def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):
         super().__init__(width, depth, part=part, ordered=False)
 
     def circuit(self, m):
+        # 4,608 words, as 4,096 and 512, need 2-to-1 multiplexers instead of 9-to-1.
         low_depth = 1 << (self.depth.bit_length() - 1) if self.depth > WHOLE else self.depth
         m.submodules.low = low = Ram(self.width, low_depth, part=self.part, ordered=False)
         parts = [low]

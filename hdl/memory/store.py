@@ -25,17 +25,9 @@ _EVENT = data.StructLayout({"burst": 1, "end": 1, "push": len(Engine)})
 class StoreEngine(Component):
     """Runs STORE commands; each copies ``m`` rows of ``row_bytes`` bytes to external memory.
 
-    ``dram_addr`` and ``dram_stride`` must be multiples of a memory word's size. ``sp_addr`` and
-    ``sp_stride`` must be multiples of ``scratchpad_align`` (1 byte by default). If a row ends
-    within a memory word, the word's ``mask`` bits past the end of the row are 0, so memory keeps
-    these bytes.
-
-    Throughput is one memory word per cycle. Rows are read while earlier bursts are being written.
-    The words of a burst are offered after ``memory`` has accepted the burst's request. ``stages``
-    is the number of pipeline registers between distant units of the machine, 0 or 1. If it is 1 and
-    scratchpad lines are longer than 8 bytes, words reach ``memory`` one cycle later.
-    ``status.done`` is 1 for one cycle for each command, in the order of commands. It is never 1
-    before ``memory.written`` reports the command's last burst.
+    Throughput is one memory word per cycle. ``dram_addr`` and ``dram_stride`` must be multiples of
+    a memory word. ``status.done`` is 1 for a cycle when ``memory`` has written a command's last
+    burst.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0):

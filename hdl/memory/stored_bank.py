@@ -21,33 +21,24 @@ WRITTEN_LATER = 2
 class AccumulatorBank(Component):
     """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
-    The bank can read one row and write one row in each cycle. A cycle with ``read_en`` at 1 reads
-    the row at ``read_addr``. From the next cycle until the next read, ``row`` has the row's sums,
-    and ``filled`` has its bit.
-
-    - To clear a row, set ``clear_stb`` to 1 and ``write_addr`` to the row's address. The row's bit
-      ``filled`` becomes 0. Its sums do not change.
-    - To write a row in cycle t, set ``write_stb`` to 1 and ``write_addr`` to the row's address in
-      cycle t. The row's bit ``filled`` becomes 1 at the end of cycle t. ``write_row`` must have the
-      sums in cycle ``t + later``; they are stored at the end of this cycle. ``later`` is an
-      argument of the constructor (cycles).
-
-    A read in the cycle in which the same sums, or the same bit ``filled``, are stored returns
-    undefined values for them. The sums of a row that was never written are undefined.
-
-    If the protection level ``level`` is not ``none``, rows have check bits. ``errors``
-    (:func:`error_port`) then reports the errors of a row one cycle after the row appears on
-    ``row``.
+    It makes one read and one write per cycle. Values stored in the cycle of their read are
+    undefined. ``errors`` (:func:`error_port`) reports errors one cycle after ``row``.
     """
 
     read_en: Signal
+    """1 to read the row at ``read_addr``."""
     read_addr: Signal
     row: data.View
+    """Sums of the row, from the next cycle until the next read; undefined before a write."""
     filled: Signal
+    """0 if the row was cleared and not written since; together with ``row``."""
     write_stb: Signal
+    """1 to write the row at ``write_addr``; its bit ``filled`` becomes 1."""
     clear_stb: Signal
+    """1 to set the bit ``filled`` of the row at ``write_addr`` to 0."""
     write_addr: Signal
     write_row: data.View
+    """Sums to write, ``later`` cycles after ``write_stb``."""
 
     def __init__(
         self, depth: int, layout: data.ArrayLayout, level: str = "none", *, later: int = 0
@@ -92,17 +83,10 @@ class AccumulatorBank(Component):
 
 
 class StoredBank(Component):
-    """A bank of accumulator rows that outputs each row with its check bits, uncorrected.
+    """An accumulator bank like :class:`AccumulatorBank`, but sums leave uncorrected.
 
-    The ports have the meaning that they have in :class:`AccumulatorBank`, except for the following:
-
-    - ``row`` has each sum as it is stored, followed by its check bits. The check bits are those of
-      the protection level with the name ``correct``, which can correct one wrong bit in each sum.
-      The receiver of ``row`` must correct the sums.
-    - The bank itself corrects the bit ``filled`` of a row (0 for a cleared row). ``errors`` reports
-      the errors of this bit only.
-    - ``write_row`` must have the sums of a row ``WRITTEN_LATER`` cycles after the cycle with
-      ``write_stb`` at 1. Until then, the receiver can correct the row and add to it.
+    ``row`` has each sum followed by check bits, which can correct one wrong bit. ``errors`` reports
+    only errors of ``filled``. ``write_row`` must follow ``write_stb`` by ``WRITTEN_LATER`` cycles.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

@@ -14,20 +14,13 @@ from celosia.hdl.stream.pipeline import delay, near
 class DirectSums:
     """The registers between accumulator block RAM and adders, with the least delay.
 
-    To add to a row of sums, an :class:`AccumulatorMemory` reads the row from block RAM, adds to it,
-    and writes the result. In this class, one register stores the row between the block RAM and the
-    adders. A sum is written in the cycle that computes it. Subclasses have more registers. Two
-    attributes are numbers of additional cycles, 0 in this class:
-
-    - ``latency``: from the read of a row to its addition.
-    - ``write_delay``: from the read of a row to the write of its sum.
-
-    If the argument ``sleep`` is true, a register keeps its value in cycles in which it receives no
-    new value, which saves power. Otherwise the register loads in every cycle.
+    If ``sleep`` is true, a register keeps its value in cycles in which it receives no new value.
     """
 
     write_delay = 0
+    """Additional cycles from the read of a row to the write of its sum."""
     latency = 0
+    """Additional cycles from the read of a row to its addition."""
 
     def __init__(self, layout: data.ArrayLayout, level: str, *, sleep: bool):
         self._layout = layout
@@ -52,37 +45,22 @@ class DirectSums:
     def begin(self, m, marks, early):
         """Return two bits, ``again`` and ``kept``, that select a column adder's first operand.
 
-        - If ``again`` is 1, the operand is the sum that the adder computed last.
-        - If ``again`` is 0 and ``kept`` is 1, the operand is the column's sum in the row that was
-          read (:meth:`read`).
-        - If ``again`` and ``kept`` are 0, the operand is 0.
-
-        The argument ``marks`` is the pair of bits for the addition in the current cycle. This class
-        returns ``marks``. The argument ``early`` is only for subclasses with a ``latency`` of 0. It
-        is the pair of bits for the addition in the next cycle. A subclass can store it in registers
-        near the column, and return the registers.
+        The operand is the adder's last sum if ``again`` is 1, else the sum that was read if
+        ``kept`` is 1, else 0. ``marks`` are the bits for this cycle, and ``early`` those for the
+        next.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adders, the row for a drain, and a list of error bits.
 
-        ``banks`` are the two memory banks (:meth:`bank`). All other arguments are signals. They are
-        described for a cycle t in which a bank outputs a row:
+        The adders' row is returned ``1 + latency`` cycles after cycle t, in which banks output
+        rows; the drain's row after one cycle. Arguments in cycle t:
 
-        - ``add_1``: 1 if the row is for an addition. ``adds`` is then the number of the bank.
-        - ``drained_1``: 1 if the row is for a drain. ``drains`` is then the number of the bank.
-        - ``add_2``: the value of ``add_1`` in cycle t - 1.
-        - ``total``: the row of sums that the adders computed last.
-        - ``before``: a list of bits. Bit i is 1 if a bank output the same row for an earlier
-          addition in cycle ``t - 2 - i``. The row of cycle t does not include the result of this
-          addition yet.
-
-        The row for the adders is returned in cycle ``t + 1 + latency``, and the row for a drain in
-        cycle t + 1. If a bit of ``before`` is 1, the row for the adders is the result of the latest
-        earlier addition instead of the bank's output.
-
-        The list of error bits is empty in classes that do not correct flipped bits.
+        - ``add_1``, ``drained_1``: 1 for a row of bank ``adds``, or ``drains``.
+        - ``add_2``: ``add_1`` of cycle t - 1.
+        - ``before``: bit i is 1 if the same row was added to in cycle t - 2 - i.
+        - ``total``: the last row of sums.
         """
         rows = Array(bank.row for bank in banks)
         row = Signal(self._layout, reset_less=True)
@@ -97,18 +75,8 @@ class DirectSums:
 class StagedSums(DirectSums):
     """The registers between accumulator block RAM and adders, for shorter timing paths.
 
-    Each column has an adder. It adds the column's new sum from the array to the column's sum in the
-    row that was read. Machines with the option ``registered`` (more pipeline registers) use this
-    class if rows are not corrected. A bank of block RAM outputs a row in a cycle t. The row is then
-    processed as follows:
-
-    - At the end of cycle t, the output register of the block RAM stores the row.
-    - In cycle t + 1, the adders compute the sums. At the end of the cycle, a register stores them.
-    - In cycle t + 2, the sums are written. This is one cycle later than in :class:`DirectSums`.
-
-    An adder's first operand is the sum in the row, the adder's last sum, or 0 (:meth:`begin`). Each
-    column has separate registers for the two bits that select this operand, which can be placed
-    near the column.
+    The output registers of the block RAM store a row, and a further register stores its sums. So
+    sums are written one cycle later than in :class:`DirectSums`.
     """
 
     write_delay = 1
@@ -133,18 +101,8 @@ class StagedSums(DirectSums):
 class CorrectedSums(StagedSums):
     """The registers between accumulator block RAM and adders, with decoders that correct rows.
 
-    Machines with the option ``registered`` use this class if their accumulators have the protection
-    level ``correct``. A bank of block RAM outputs a row in a cycle t. A row for an addition is then
-    processed as follows:
-
-    - At the end of cycle t, a register stores the row with its check bits.
-    - In cycle t + 1, decoders correct flipped bits. At the end of the cycle, a register stores the
-      corrected row.
-    - In cycle t + 2, an adder for each column adds to the row.
-    - In cycle t + 3, the sums are written.
-
-    A row for a drain has only the first register, and is returned corrected in cycle t + 1. The
-    errors of each row are reported in cycle t + 2.
+    A row is corrected one cycle after the bank's output, added to in the second cycle, and written
+    in the third. Errors are reported in the second cycle.
     """
 
     write_delay = WRITTEN_LATER

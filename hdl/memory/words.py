@@ -53,11 +53,9 @@ class WordSplitter(Component):
 class WordCollector(Component):
     """Joins columns from a memory chip into words, lowest column first; outputs the words on ``o``.
 
-    If ``i_valid`` is 1, ``i`` is the next column. A memory controller requests the columns from the
-    chip. It must set ``take`` to 1 once for each word, in the cycle in which it requests the word's
-    first column. At most ``depth`` words may be requested and not yet accepted from ``o``. ``room``
-    is 1 if the number of words that the controller may still request is at least the constructor's
-    argument ``more``.
+    - ``i``: the next column, if ``i_valid`` is 1.
+    - ``take``: 1 with the request of a word's first column.
+    - ``room``: 1 if ``more`` words may be requested, of ``depth`` that may wait.
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):

@@ -57,14 +57,11 @@ class _Burst:
 
 
 class BlockReader(Component):
-    """Splits read bursts into requests for blocks, and outputs the words of the blocks.
+    """Converts read bursts to requests for blocks, each the data of one access to the DDR3 chip.
 
-    A block is the data of one access to the DDR3 chip. ``port`` receives the bursts, and outputs
-    their words, one per cycle. ``o_block`` outputs the addresses of the blocks to read, one per
-    cycle. No further block is requested while ``READ_AHEAD`` requested blocks still have words to
-    output. ``i`` receives the data of the blocks in the order of their requests, one block in each
-    cycle with ``i_valid`` at 1. The first block of a burst is requested one cycle after the last
-    block of the previous burst.
+    - ``port``: the bursts and their words, one per cycle.
+    - ``o_block``: a block's address, one per cycle, at most ``READ_AHEAD`` blocks ahead.
+    - ``i``: the next block, if ``i_valid`` is 1.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):
@@ -136,16 +133,13 @@ class BlockReader(Component):
 
 
 class BlockWriter(Component):
-    """Joins the words of write bursts into blocks, and requests the writes of complete blocks.
+    """Joins the words of write bursts into blocks, each the data of one access to the DDR3 chip.
 
-    A block is the data of one access to the DDR3 chip. ``port`` receives the bursts; the port
-    accepts one word per cycle, except in the cycle in which a burst begins. ``o_block`` outputs the
-    address of each complete block.
-
-    ``data`` are the bytes of the oldest complete block, and ``mask`` is 1 for each byte to write.
-    ``take`` removes this block; it may be 1 only after the receiver of ``o_block`` has accepted the
-    block's address. ``done`` must be 1 for one cycle for each burst that is written; it drives
-    ``written`` of ``port``.
+    - ``port``: bursts, one word per cycle.
+    - ``o_block``: a block's address.
+    - ``data``, ``mask``: the oldest block.
+    - ``take``: removes it, once its address is accepted.
+    - ``done``: drives ``port.written``.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

@@ -15,19 +15,15 @@ from celosia.hdl.ports import MemoryReadPort, MemoryWritePort
 
 
 class Ddr3Memory(Component):
-    """The memory side of the external memory port, on a DDR3 SDRAM chip.
+    """The memory side of the external memory port, on a DDR3 SDRAM chip with LiteDRAM's core.
 
-    ``pins`` are the ports of LiteDRAM's core, which provides the clock of ``sync``. Up to
-    ``celosia.hdl.memory.ddr3.blocks.READ_AHEAD`` blocks (eight words of the chip each) are read in
-    advance. If both read and write bursts wait, they alternate. A write burst begins when the words
-    of its first block have arrived. Reads wait until the last block of the write burst has been
-    written. ``written`` is 1 in the cycle in which the core accepts the last block of a write
-    burst. A read requested after that cycle returns the new data.
+    - ``written``: 1 if the core accepts the last block of a write burst. Later reads return the new
+      data.
+    - ``ready``: 1 after the initialization of the chip. Before, no word is transferred.
+    - ``failed``: 1 with ``ready`` if the initialization failed.
 
-    ``ready`` is 1 from the end of the chip's initialization on; before that, no word is
-    transferred. Together with ``ready``, ``failed`` becomes 1 if the initialization found no
-    working read delays. Raises :class:`InputError` if a word is wider than a block, or the memory
-    is larger than the chip.
+    Raises :class:`InputError` if a word exceeds a block of the chip, or the memory exceeds the
+    chip.
     """
 
     def __init__(self, memory: Memory, start: Ddr3Start):

@@ -10,11 +10,9 @@ from celosia.arch.ddr3 import Ddr3Chip
 class CorePorts(wiring.Signature):
     """The native port and the register bus of LiteDRAM's core, seen from the accelerator.
 
-    Signals have LiteDRAM's names. A command is accepted if ``cmd_valid`` and ``cmd_ready`` are 1;
-    data move in the order of commands. ``wdata_ready`` is 1 when the core consumes ``wdata_data``,
-    which must be available when a write is requested. If ``rdata_valid`` is 1, ``rdata_data`` is a
-    block that was read; it cannot be refused. The ports ``ctrl_NAME`` are the register bus, a
-    classic Wishbone bus with word addresses.
+    Signals have LiteDRAM's names. ``wdata_data`` must be available if a write is requested.
+    ``rdata_data`` cannot be refused. The ports ``ctrl_NAME`` are a classic Wishbone bus with word
+    addresses.
     """
 
     def __init__(self, chip: Ddr3Chip):

@@ -14,18 +14,12 @@ _WAITS = range(18)  # exponents of two (cycles)
 
 
 class Starter(Component):
-    """Initializes the DDR3 chip after power-on, and finds the read delay of each byte lane.
+    """Initializes the DDR3 chip, and finds the read delay and the bit slip of each byte lane.
 
-    The unit writes and reads registers of LiteDRAM's core, the controller of the chip. ``start``
-    lists these register accesses. Each lane is tested at every read delay and every bit slip (the
-    number of bits by which received data are shifted). For each lane, the unit finds the longest
-    series of adjacent delays that pass at one bit slip. If several series have this length, the
-    first is used. In the core, the unit sets the middle delay of the series, and the bit slip of
-    the series. For each lane, the output ``delay`` is this delay, and the output ``place`` is this
-    bit slip.
-
-    The test is then repeated once with these settings. After that, ``over`` is 1, and ``failed`` is
-    also 1 if the repeated test failed or a lane had no passing delay.
+    - ``cyc`` to ``ack``: Wishbone bus to LiteDRAM's core.
+    - ``delay``, ``place``: delay and bit slip of each lane.
+    - ``over``: 1 after the initialization.
+    - ``failed``: 1 if a lane passes at no delay, or the final test fails.
     """
 
     def __init__(self, start: Ddr3Start):

@@ -14,16 +14,14 @@ from celosia.hdl.ports import burst_layout
 class Bursts(Component):
     """Accepts read and write bursts, and generates the column addresses of each burst.
 
-    If both read and write requests wait, they are accepted alternately. A request is accepted when
-    the previous burst has ended; one cycle later the outputs describe the first column of the
-    burst. ``busy`` is 1 during a burst, and ``writes`` is 1 for a write burst. ``place`` is the
-    address of the next column to move; a cycle with ``step`` at 1 increments it.
+    A burst is cut before multiples of ``columns``, into pieces for one chip command each.
 
-    A burst is cut into pieces; a piece is the range of columns that one command to the chip moves.
-    A piece ends before a column address that is a multiple of ``columns`` (a power of two), or at
-    the end of the burst. ``ends`` is 1 if the next column is the last of a piece. ``final`` is 1 if
-    the next column is the last of the burst. ``ahead`` is the number of columns that follow the
-    next column in its piece.
+    - ``busy``: 1 during a burst, from the cycle after its request.
+    - ``writes``: 1 for a write burst.
+    - ``place``: address of the next column.
+    - ``step``: moves to the next column.
+    - ``ends``, ``final``: 1 at the end of a piece, or of the burst.
+    - ``ahead``: further columns in the piece.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, columns: int):

@@ -27,26 +27,15 @@ _NORMAL = 0x8F07  # its value: no power-down, full drive strength
 class PsramController(Component):
     """The memory side of the external memory port, on PSRAM with HyperBus.
 
-    ``pins`` are the pins of the chip. ``clock`` is the frequency of ``sync`` (Hz), twice the
-    frequency of the chip's clock. The ``chip.dies`` dies work in parallel. In each cycle each die
-    moves one byte. The lowest byte of a word moves first, on the first die. A column is the
-    smallest unit that can be addressed: two bytes of each die.
+    - ``clock``: frequency of ``sync`` (Hz), twice that of the chip.
+    - Throughput: one byte of each die per cycle. A word's lowest byte is on the first die.
+    - Latency: ``begin(latency)`` cycles from the first byte of a command to the first data
+      (:func:`celosia.arch.psram.begin`).
+    - ``written``: 1 with the last column of a write burst. Later reads return the new data.
+    - ``failed``: 1 for a cycle if the chip sends data without its strobe.
 
-    If both read and write bursts wait, they alternate. One command moves at most N columns; N is a
-    power of two that depends on ``clock``. A burst is cut into pieces at column addresses that are
-    multiples of N, and each piece is moved by one command. So a piece is within one row of the
-    chip, and short enough not to delay refreshes. A write piece begins when all of its words are
-    available. A read piece begins when there is room for all of its words. The first data follow
-    the first byte of a command by ``begin(latency)`` cycles (:func:`celosia.arch.psram.begin`).
-    ``latency`` is ``chip.latency``, or twice as much if the chip requests it on its pin RWDS.
-
-    ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
-    requested later returns the new data. ``failed`` is 1 for one cycle if the chip sends data
-    without the strobe on RWDS.
-
-    Raises :class:`InputError` if a memory word is narrower than a column, or longer than the
-    largest piece of a burst. The error is also raised if the memory is larger than the chip, or if
-    the chip does not support ``clock``.
+    Raises :class:`InputError` if a word does not fit between a column and one command's data, the
+    memory exceeds the chip, or the chip does not support ``clock``.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, clock: float):

@@ -14,11 +14,8 @@ BACK = 2
 class PsramPins(wiring.Signature):
     """The pins of PSRAM with HyperBus, seen from the controller; all outputs are registers.
 
-    The chip's clock ``ck`` and its complement ``ck_n`` change in the middle of a cycle; all other
-    pins change at the beginning of a cycle. ``cs_n`` and ``reset_n`` are active low. ``dq_o`` is
-    driven if ``dq_oe`` is 1, and ``rwds_o`` if ``rwds_oe`` is 1; ``dq_i`` and ``rwds_i`` are
-    inputs. Each die has eight bits of ``dq_o`` and ``dq_i``, and one bit of ``rwds_o`` and
-    ``rwds_i``; the first die has the lowest bits. The dies share all other pins.
+    ``ck`` and ``ck_n`` change in the middle of a cycle. ``dq_o`` and ``rwds_o`` are driven if
+    ``dq_oe`` and ``rwds_oe`` are 1. The first die has the lowest bits of ``dq`` and ``rwds``.
     """
 
     def __init__(self, chip: PsramChip):
@@ -40,16 +37,11 @@ class PsramPins(wiring.Signature):
 
 
 class HalfCycles(Component):
-    """Registers on the falling edge of ``sync``, which drive the chip's clock and sample its data.
+    """Registers on the falling edge of ``sync``, for the clock and the data of a PSRAM chip.
 
-    The falling edge is in the middle of a cycle. If the input ``clock`` changes at the beginning of
-    cycle t, these events follow:
-
-    - Middle of cycle t: the pin ``ck`` changes to ``clock``, and ``ck_n`` to the complement. The
-      chip then drives new data on the pins ``dq_i`` and ``rwds_i``.
-    - Middle of cycle t + 1: registers sample the pins ``dq_i`` and ``rwds_i``.
-    - Cycle t + 2: the outputs ``dq`` and ``rwds`` have the samples. The constant ``BACK`` is this
-      2.
+    - ``ck``, ``ck_n``: ``clock`` of cycle t and its complement, from the middle of cycle t on.
+    - ``dq``, ``rwds``: pins ``dq_i`` and ``rwds_i`` in the middle of cycle t + 1, output in cycle t
+      + 2.
     """
 
     def __init__(self, chip: PsramChip):

@@ -10,22 +10,16 @@ from celosia.hdl.component import Component
 class Banks(Component):
     """Tracks the open row of each SDRAM bank, and when the bank may receive its next commands.
 
-    The inputs describe the command that is sent to the chip in the current cycle:
+    - ``activate``, ``precharge``: 1 if row ``opened`` of bank ``target`` is opened, or its row is
+      closed.
+    - ``precharge_all``: 1 if all rows are closed.
+    - ``write``: 1 if bank ``written`` is written.
+    - ``accessible``: 1 if ``row`` of ``bank`` is open, and may be accessed two cycles later.
+    - ``may_activate``: 1 if ``bank`` has no open row, and may open one in the next cycle.
+    - ``may_precharge``: 1 if ``bank`` has another open row, and may close it in the next cycle.
+    - ``rested``: 1 if all rows may be closed in the next cycle.
 
-    - ``activate`` is 1: row ``opened`` of bank ``target`` is opened.
-    - ``precharge`` is 1: the open row of bank ``target`` is closed.
-    - ``precharge_all`` is 1: the open rows of all banks are closed.
-    - ``write`` is 1: a column of bank ``written`` is written.
-
-    The outputs report the commands that are permitted in a later cycle. They do not include the
-    effect of the current command. The inputs ``bank`` and ``row`` select the row for the first
-    three outputs:
-
-    - ``accessible``: the row is open, and the chip may receive a read or write of the row two
-      cycles later.
-    - ``may_activate``: no row of the bank is open, and the chip may open the row one cycle later.
-    - ``may_precharge``: another row of the bank is open, and the chip may close it one cycle later.
-    - ``rested``: the chip may close the rows of all banks one cycle later.
+    Outputs do not include the current command.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):

@@ -24,23 +24,14 @@ READ_AHEAD = 32
 class SdramController(Component):
     """The memory side of the external memory port, on an SDR SDRAM chip.
 
-    ``pins`` are the pins of the chip; ``clock`` is the frequency of ``sync`` and of the chip (Hz).
-    One column (a word of the chip) is moved per cycle, the lowest column of a memory word first. If
-    both read and write bursts wait, they alternate. Up to ``READ_AHEAD`` words are read from the
-    chip before the accelerator accepts them.
+    - ``clock``: frequency of ``sync`` and of the chip (Hz).
+    - Throughput: one column (word of the chip) per cycle. A write begins at least ``cas + 2``
+      cycles after a READ.
+    - ``written``: 1 with the last column of a write burst. Later reads return the new data.
+    - ``ready``: 1 after the chip's start-up. Before, no word is transferred.
 
-    A burst is cut into pieces at the ends of rows. While one piece is moved, the row of the next
-    piece is opened in another bank. A row is opened by one or two commands (PRECHARGE, ACTIVATE);
-    each command takes a cycle in which no column moves. These commands can be one cycle later than
-    the timing of the chip requires, because a register delays the state of the banks. After a READ,
-    the first column of a write is sent at least ``cas + 2`` cycles later, where ``cas`` is the
-    chip's CAS latency (cycles). A refresh begins at the end of a piece; if many are due, it can
-    also begin in a cycle in which no column moves.
-
-    ``written`` is 1 in the cycle in which the last column of a write burst is sent; a read
-    requested later returns the new data. ``ready`` is 1 from the end of the chip's start-up on;
-    before that, no word is transferred. Raises :class:`InputError` if a word is narrower than the
-    chip, the memory is larger than the chip, or the chip does not support the clock.
+    Raises :class:`InputError` if a word is narrower than the chip, the memory exceeds the chip, or
+    the chip does not support ``clock``.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip, clock: float):

@@ -29,12 +29,10 @@ def piece_layout(chip: SdramChip) -> data.StructLayout:
 
 
 class PageCutter(Component):
-    """Cuts bursts into pieces, each in one row of one bank.
+    """Cuts bursts into pieces, each in one row of one SDRAM bank.
 
-    The address of a byte consists, from the highest bit down, of row, bank, column and byte. So a
-    burst that passes the end of a row continues in the next bank. ``i`` accepts a burst when all
-    pieces of the previous burst have been accepted. The first piece is available one cycle later,
-    each further piece one cycle after the previous piece was accepted.
+    A byte address consists of row, bank, column and byte, from the highest bit. A piece is
+    available one cycle after its burst, or the previous piece, is accepted.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):
@@ -81,9 +79,9 @@ class PageCutter(Component):
 class Pieces(Component):
     """Cuts read and write bursts into pieces, and outputs the pieces as one stream ``o``.
 
-    A piece is a range of columns in one row of one bank. If both read and write bursts wait, they
-    alternate. The field ``writes`` of ``o`` is 1 if the burst is a write. The first piece of a
-    burst follows the accepted request by two cycles.
+    A piece is a range of columns in one row of one SDRAM bank. Waiting reads and writes alternate
+    by bursts. ``o.p.writes`` is 1 for a write. A burst's first piece follows the accepted request
+    by two cycles.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip):

@@ -25,10 +25,8 @@ class Command(enum.Enum, shape=unsigned(3)):
 class SdramPins(wiring.Signature):
     """The pins of SDR SDRAM, seen from the controller; all outputs are registers.
 
-    ``cke``, ``cs_n``, ``ras_n``, ``cas_n`` and ``we_n`` are the command, ``ba`` the bank, and ``a``
-    the row or column. A bit of ``dqm`` is 1 for a byte that is not written. ``dq_o`` is driven if
-    ``dq_oe`` is 1; ``dq_i`` is an input. The chip's clock is not included: a board derives it from
-    the machine's clock, with edges at times when these signals are stable.
+    ``ba`` is the bank, and ``a`` the row or column. A bit of ``dqm`` is 1 for a byte that is not
+    written. ``dq_o`` is driven if ``dq_oe`` is 1. The chip's clock is not included.
     """
 
     def __init__(self, chip: SdramChip):

@@ -14,16 +14,11 @@ REFRESHES = 8
 class Upkeep(Component):
     """Starts an SDRAM chip after power-on or reset, and refreshes it.
 
-    For the start, the unit waits ``timing.init`` cycles, closes all rows, refreshes eight times and
-    sets the mode register. After the start ``ready`` is 1, and one more refresh becomes due every
-    ``timing.refresh`` cycles. At most ``POSTPONED`` due refreshes are counted. ``wanted`` is 1
-    while a refresh is due, and ``urgent`` is 1 while at least ``URGENT`` are due.
-
-    The controller sets ``quiet`` to 1 in a cycle in which it moves no data and may close all rows.
-    A due refresh begins in a cycle with ``quiet`` at 1. ``working`` is 1 from the next cycle until
-    the end of the refresh, and during the start. While ``working`` is 1, the controller must send
-    ``command`` to the chip. If the command is PRECHARGE, the controller must send it for all banks
-    (with address bit 10 at 1).
+    - ``ready``: 1 after the start.
+    - ``wanted``, ``urgent``: 1 if a refresh is due, or at least ``URGENT``.
+    - ``quiet``: 1 if no data move and all rows may be closed. A due refresh then begins.
+    - ``working``: 1 during the start and a refresh. The controller must then send ``command``, a
+      PRECHARGE to all banks.
     """
 
     def __init__(self, timing: SdramTiming):
