@@ -130,3 +130,24 @@ def test_every_port_of_an_accelerator_has_a_comment_of_its_own() -> None:
             assert all(texts.values()), (bus, control)
             host = [text for name, text in texts.items() if name.startswith(("host", "irq"))]
             assert len(set(host)) == len(host)
+
+
+class Described(Component):
+    """A counter.
+
+    - ``clear``: sets the count to 0;
+    - ``step``: added in each cycle. Wraps with ``clear`` at 0.
+    """
+
+    count: Signal
+    """Sum of all ``step``, see :class:`celosia.hdl.memory.ram.Ram`."""
+
+    def __init__(self) -> None:
+        super().__init__({"clear": In(1), "step": In(4), "count": Out(4)})
+
+
+def test_ports_have_the_text_of_their_item_or_of_their_field() -> None:
+    texts = meanings(Described())
+    assert texts["clear"] == "clear: sets the count to 0"
+    assert texts["step"] == "step: added in each cycle"
+    assert texts["count"] == "Sum of all step, see Ram"

@@ -1,10 +1,15 @@
 """Descriptions of a component's ports and parameters, from its signature and docstrings."""
 
+import ast
 import dataclasses
 import enum
+import functools
 import inspect
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 from amaranth.hdl import Shape
@@ -15,6 +20,8 @@ from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.vector_config import VectorConfig
 from celosia.generators.verilog.names import free_name
 
+_ROLE = re.compile(r":\w+:`(?:\w+\.)*(\w+)`")
+"""A reference of a docstring, such as to a class."""
 _IMPLICIT = {
     "clk": "clock; everything happens at its rising edge",
     "rst": "reset, synchronous, active high",
@@ -60,10 +67,11 @@ def configuration(component: wiring.Component) -> list[str]:
 def meanings(component: wiring.Component) -> dict[str, str]:
     """Return a description of each port by its name in Verilog, clock and reset included.
 
-    Descriptions are from the component's docstring, or from its attribute ``port_meanings``.
+    Descriptions are the strings under annotated ports, or from the component's docstring, or from
+    its attribute ``port_meanings``.
     """
-    texts = dict(_IMPLICIT)
-    for path, text in _walk(component.signature, _own_doc(component), ()):
+    texts, fields = dict(_IMPLICIT), _field_texts(type(component))
+    for path, text in _walk(component.signature, _own_doc(component), (), fields):
         texts[free_name("__".join(path))] = text
     return texts | getattr(component, "port_meanings", {})
 
@@ -75,8 +83,10 @@ def groups(component: wiring.Component) -> dict[str, str]:
     docstring, or else from the signature's.
     """
     doc = _own_doc(component)
+    fields = _field_texts(type(component))
     return {
-        name: _mention(doc, name)
+        name: fields.get(name)
+        or _mention(doc, name)
         or next(iter(_sentences(_signature_doc(member.signature))), "").rstrip(".")
         for name, member in component.signature.members.items()
         if member.is_signature and not isinstance(member.signature, stream.Signature)
@@ -133,11 +143,41 @@ def _signature_doc(signature: wiring.Signature) -> str:
     return "" if type(signature) is wiring.Signature else _doc(type(signature))
 
 
+@functools.cache
+def _field_texts(kind: type) -> Mapping[str, str]:
+    """Return the string under each annotated field of a class and its bases, by the field's name.
+
+    The source of a class may be missing, for example of one defined in a notebook.
+    """
+    texts = dict[str, str]()
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith(("amaranth.", "builtins")):
+            continue
+        try:
+            (node,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError):
+            continue
+        assert isinstance(node, ast.ClassDef)
+        for field, below in pairwise(node.body):
+            match field, below:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    texts[name] = _plain(" ".join(text.split()))
+    return MappingProxyType(texts)
+
+
+def _plain(text: str) -> str:
+    """Return a sentence of a docstring without its marks and its full stop."""
+    return _ROLE.sub(r"\1", text).replace("``", "").rstrip(".;")
+
+
 def _sentences(text: str) -> list[str]:
-    first = text.split("\n\n")
+    """Return the sentences of a docstring; each item of a list is at least one of them."""
     return [
         sentence
-        for paragraph in first
+        for paragraph in re.split(r"\n(?:\s*- +|\n)", f"\n{text}")
         for sentence in re.split(r"(?<=\.)\s+(?=[A-Z`])", " ".join(paragraph.split()))
         if sentence
     ]
@@ -154,19 +194,21 @@ def _mention(text: str, name: str) -> str:
     for token in re.findall(r"``(\w*NAME\w*)``", text):
         if re.fullmatch(token.replace("NAME", r"\w+"), name):
             patterns.append(token)
-    for pattern in patterns:
-        for clause in clauses:
-            if f"``{pattern}``" in clause:
-                return clause.replace("``", "").rstrip(".")
+    for pattern in (f"``{each}``" for each in patterns):
+        # An item of a list begins with the name that it describes.
+        for clause in sorted(clauses, key=lambda each: not each.startswith(pattern)):
+            if pattern in clause:
+                return _plain(clause)
     return ""
 
 
 def _walk(
-    signature: wiring.Signature, doc: str, path: tuple[str, ...]
+    signature: wiring.Signature, doc: str, path: tuple[str, ...], fields: Mapping[str, str]
 ) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield path and description of each port; ``fields`` has descriptions of some by name."""
     for name, member in signature.members.items():
         here = (*path, name)
-        said = _mention(doc, name)
+        said = fields.get(name) or _mention(doc, name)
         if member.is_port:
             layout = _bits(member.shape)
             yield here, f"{said}: {layout}".removeprefix(": ") if layout else said
@@ -177,7 +219,7 @@ def _walk(
             yield (*here, "valid"), f"{name} offers a payload"
             yield (*here, "ready"), f"the payload of {name} is taken at the next clock edge"
         else:
-            yield from _walk(member.signature, _signature_doc(member.signature), here)
+            yield from _walk(member.signature, _signature_doc(member.signature), here, {})
 
 
 def _bits(shape: Any) -> str:
