@@ -144,7 +144,7 @@ def _signature_doc(signature: wiring.Signature) -> str:
 
 
 @functools.cache
-def _field_texts(kind: type) -> Mapping[str, str]:
+def _field_texts(kind: Any) -> Mapping[str, str]:
     """Return the string under each annotated field of a class and its bases, by the field's name.
 
     The source of a class may be missing, for example of one defined in a notebook.
