@@ -3,13 +3,11 @@
 import ast
 import dataclasses
 import enum
-import functools
 import inspect
 import re
 import textwrap
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any
 
 from amaranth.hdl import Shape
@@ -143,13 +141,18 @@ def _signature_doc(signature: wiring.Signature) -> str:
     return "" if type(signature) is wiring.Signature else _doc(type(signature))
 
 
-@functools.cache
-def _field_texts(kind: Any) -> Mapping[str, str]:
+_FIELD_TEXTS: dict[type, Mapping[str, str]] = {}
+"""The strings of the classes that were read before."""
+
+
+def _field_texts(kind: type) -> Mapping[str, str]:
     """Return the string under each annotated field of a class and its bases, by the field's name.
 
     The source of a class may be missing, for example of one defined in a notebook.
     """
-    texts = dict[str, str]()
+    if kind in _FIELD_TEXTS:
+        return _FIELD_TEXTS[kind]
+    texts = _FIELD_TEXTS[kind] = dict[str, str]()
     for base in reversed(kind.__mro__):
         if base.__module__.startswith(("amaranth.", "builtins")):
             continue
@@ -165,7 +168,7 @@ def _field_texts(kind: Any) -> Mapping[str, str]:
                     ast.Expr(value=ast.Constant(value=str(text))),
                 ):
                     texts[name] = _plain(" ".join(text.split()))
-    return MappingProxyType(texts)
+    return texts
 
 
 def _plain(text: str) -> str:
