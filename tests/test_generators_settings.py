@@ -19,6 +19,7 @@ BERT = {
     "model_type": "bert", "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3,
     "intermediate_size": 20, "vocab_size": 6,
 }  # fmt: skip
+STORED = {"quant_method": "compressed-tensors", "format": "int-quantized"}
 VIT = {
     "model_type": "vit", "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3,
     "intermediate_size": 20, "image_size": 8, "patch_size": 4,
@@ -93,6 +94,26 @@ def test_types_and_ranges(tmp_path: Path, base: dict, settings: dict, message: s
     name = next(iter(settings))
     wanted = f"Setting {name!r} in config.json must be {message}"
     assert refusal(tmp_path, {**base, **settings}) == wanted
+
+
+@pytest.mark.parametrize("name", ["kv_cache_scheme", "transform_config", "sparsity_config"])
+def test_stored_weights_with_more_than_scales(tmp_path: Path, name: str) -> None:
+    settings = STORED | {name: {"format": 8}}
+    assert refusal(tmp_path, {**LLAMA, "quantization_config": settings}) == (
+        f"Setting 'quantization_config.{name}' in config.json must be empty, as only quantized "
+        "weights are read; save the model in float32 or null, not {'format': 8}"
+    )
+    other = {**LLAMA, "quantization_config": STORED | {"rotations": 1}}
+    assert refusal(tmp_path, other) == (
+        "Setting 'quantization_config.rotations' in config.json is not known; if no output of the "
+        "model depends on it, take it out of the file"
+    )
+    for empty in (None, {}):
+        (tmp_path / "config.json").unlink()
+        write_folder(
+            tmp_path, {**LLAMA, "quantization_config": STORED | {name: empty}}, llama_tensors()
+        )
+        load_text(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -129,6 +129,23 @@ def test_weights_of_another_form(encoder: Path, decoder: Path) -> None:
     load_source(str(encoder))
 
 
+def test_arguments_that_stand_beside_a_model(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    FOLDERS["mean"](folder)
+    path = folder / "sentence_bert_config.json"
+    change(path, config_args={"hidden_act": "relu"})
+    with refused("; put what it changes into config.json or tokenizer_config.json"):
+        load_source(str(folder))
+    change(path, config_args=None)
+    change(folder / "config.json", hidden_act="relu")
+    assert load_source(str(folder)).description.activation == "relu"
+    change(path, tilt=1)
+    with refused("; if no output of the model depends on them, take them out of the file"):
+        load_source(str(folder))
+    change(path, tilt=None)
+    load_source(str(folder))
+
+
 def test_two_vocabularies_are_untied(tmp_path: Path) -> None:
     folder = tmp_path / "pegasus"
     shutil.copytree(DATA / "pairs" / "pegasus", folder)

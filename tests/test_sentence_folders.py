@@ -14,9 +14,12 @@ from tests.support.sentence_folders import (
     FOLDERS,
     PAIRS,
     RECORDED,
+    SCORED,
     SENTENCES,
     cross_encoder,
     embeddings,
+    scored,
+    scores,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -41,6 +44,33 @@ def test_scores_of_pairs_are_the_recorded_ones(tmp_path: Path) -> None:
     lines = ["\t".join(pair) for pair in PAIRS]
     scores = embedded(tmp_path / "model", lines)
     np.testing.assert_allclose(scores, KNOWN["pairs"], atol=1e-4)
+
+
+@pytest.mark.parametrize("classes", [1, 2])
+@pytest.mark.parametrize("name", SCORED)
+def test_scores_have_the_function_of_their_cross_encoder(
+    tmp_path: Path, name: str, classes: int
+) -> None:
+    lines = ["\t".join(pair) for pair in PAIRS]
+    cross_encoder(tmp_path / "plain", classes)
+    scored(tmp_path / "model", name, classes)
+    plain, found = (np.array(embedded(tmp_path / each, lines)) for each in ("plain", "model"))
+    sigmoid = "sigmoid" in name or (name == "usual" and classes == 1)
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-plain)) if sigmoid else plain)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    importlib.util.find_spec("sentence_transformers") is None,
+    reason="PyTorch, the reference, is not installed",
+)
+@pytest.mark.parametrize("classes", [1, 2])
+@pytest.mark.parametrize("name", SCORED)
+def test_scores_are_those_of_sentence_transformers(tmp_path: Path, name: str, classes: int) -> None:
+    scored(tmp_path / "model", name, classes)
+    lines = ["\t".join(pair) for pair in PAIRS]
+    found = embedded(tmp_path / "model", lines)
+    np.testing.assert_allclose(found, scores(name, classes), atol=1e-5)
 
 
 @pytest.mark.long
@@ -130,6 +160,69 @@ def test_settings_that_are_refused(tmp_path: Path) -> None:
     assert refused(folder) == f"Setting 'max_seq_length' in {bert} must be positive, not '9'"
     bert.write_text('{"do_lower_case": 1}')
     assert refused(folder) == f"Setting 'do_lower_case' in {bert} must be true or false, not 1"
+
+
+FORWARD = {"method": "forward", "method_output_name": "last_hidden_state"}
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "part"),
+    [
+        ("sentence_bert_config.json", {"config_args": {"hidden_act": "relu"}}, "'config_args' in "),
+        ("sentence_bert_config.json", {"model_args": {"dtype": "bfloat16"}}, "'model_args' in "),
+        ("sentence_bert_config.json", {"query_length": 7}, "'query_length' in "),
+        ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "'transformer_task' in "),
+        ("sentence_bert_config.json", {"modality_config": {"text": FORWARD, "image": FORWARD}},
+         "'modality_config' in "),
+        ("sentence_bert_config.json", {"module_output_name": "logits"}, "'module_output_name' in "),
+        ("sentence_bert_config.json", {"reverse": True}, "that are not known: 'reverse'; "),
+        ("1_Pooling/config.json", {"pooling_mode_first": False}, "'pooling_mode_first'"),
+        ("1_Pooling/config.json", {"pooling_mode_max_tokens": 1}, "must be true or false, not 1"),
+        ("1_Pooling/config.json", {"include_prompt": "no"}, "must be true or false, not 'no'"),
+        ("2_Normalize/config.json", {"module_input_name": "token_embeddings"},
+         "must be sentence_embedding, not 'token_embeddings'"),
+        ("config_sentence_transformers.json", {"model_type": "SparseEncoder"},
+         "must be SentenceTransformer or CrossEncoder or null, not 'SparseEncoder'"),
+        ("config_sentence_transformers.json", {"activation_fn": "torch.nn.modules.activation.Tanh"},
+         "'activation_fn' in "),
+        ("config_sentence_transformers.json", {"truncate_dim": 4}, "not known: 'truncate_dim'; "),
+    ],
+)  # fmt: skip
+def test_settings_of_modules_are_known_or_refused(tmp_path: Path, file, settings, part) -> None:
+    folder = tmp_path / "model"
+    FOLDERS["of length 1"](folder)
+    path = folder / file
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(known | settings))
+    message = refused(folder)
+    assert part in message, message
+    assert str(path) in message
+    path.write_text(json.dumps(known))
+    read_sentence_folder(folder)
+
+
+def test_a_folder_of_the_newest_version_is_read(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    FOLDERS["of length 1"](folder)
+    for file, settings in {
+        "sentence_bert_config.json": {
+            "transformer_task": "feature-extraction", "modality_config": {"text": FORWARD},
+            "module_output_name": "token_embeddings", "processing_kwargs": {}, "query_length": None,
+        },
+        "1_Pooling/config.json": {
+            "embedding_dimension": 8, "pooling_mode": "mean", "include_prompt": True,
+        },
+        "2_Normalize/config.json": {
+            "module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding",
+        },
+        "config_sentence_transformers.json": {
+            "__version__": {"sentence_transformers": "6.2.0"}, "default_prompt_name": None,
+            "model_type": "SentenceTransformer", "prompts": {"document": "", "query": ""},
+            "similarity_fn_name": "cosine",
+        },
+    }.items():  # fmt: skip
+        (folder / file).write_text(json.dumps(settings))
+    np.testing.assert_allclose(embedded(folder, SENTENCES), KNOWN["of length 1"], atol=1e-4)
 
 
 def test_texts_that_no_setting_cuts_are_refused(tmp_path: Path) -> None:

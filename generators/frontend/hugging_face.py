@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from celosia.arch.errors import InputError
 from celosia.arch.files import within
+from celosia.arch.functions import sigmoid
 from celosia.arch.tables import read_table
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.folder_tokenizer import folder_tokenizer
-from celosia.generators.frontend.host_steps import Array, HostStep, layer_norm
+from celosia.generators.frontend.host_steps import Array, HostStep, layer_norm, pointwise
 from celosia.generators.frontend.hugging_face_folder import TABLES, Folder, own_name
 from celosia.generators.frontend.hugging_face_heads import Head, drop_unused, text_head
 from celosia.generators.frontend.sentence_folder import read_sentence_folder
@@ -98,6 +99,10 @@ def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
         head = text_head(
             model_folder, table, fields["tokens"], fields["activation"], float(fields["epsilon"])
         )
+        if model_folder.architecture.endswith("ForSequenceClassification") and sentences.sigmoid(
+            model_folder.config, head.fields["classes"]
+        ):
+            head.after += (pointwise("sigmoid", sigmoid),)
     unused = drop_unused(model_folder, _POSITIONS)
     own_weights = _weights(model_folder, family, fields)
     before: tuple[HostStep, ...] = ()

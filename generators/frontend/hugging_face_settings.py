@@ -12,7 +12,9 @@ from celosia.arch.tables import read_table
 
 _TABLE = read_table(Path(__file__).parent / "families" / "settings.toml")
 _WITHOUT_EFFECT = frozenset(_TABLE.pop("without_effect")["names"])
-_REQUIRED, _SAME, _NULL, _SECTION = "!", "=", "?", "rope"
+_REQUIRED, _SAME, _NULL = "!", "=", "?"
+_SECTIONS = ("rope", "stored", "scorer")
+"""Kinds of settings with entries, which the table lists under the kind's name."""
 _LONGEST = 60
 """Most characters of a value that an error message shows."""
 _MOST = 1 << 24
@@ -31,6 +33,19 @@ class _Stored(msgspec.Struct):
 
     quant_method: Literal["compressed-tensors"]
     format: Literal["int-quantized"]
+
+
+class _Forward(msgspec.Struct, forbid_unknown_fields=True):
+    """The method by which Sentence Transformers runs a model on one kind of input."""
+
+    method: Literal["forward"]
+    method_output_name: Literal["last_hidden_state", "logits"]
+
+
+class _Texts(msgspec.Struct, forbid_unknown_fields=True):
+    """The kinds of inputs of a model of texts."""
+
+    text: _Forward
 
 
 _KINDS: dict[str, tuple[Any, str]] = {
@@ -74,7 +89,34 @@ _KINDS: dict[str, tuple[Any, str]] = {
         _Stored,
         "that of int-quantized compressed-tensors, or left out; save the model in float32",
     ),
-    _SECTION: (dict[str, object], "settings of rotary positions"),
+    "rope": (dict[str, object], "settings of rotary positions"),
+    "scorer": (dict[str, object], "settings of a cross-encoder"),
+    "weights": (
+        Annotated[dict[str, object], Meta(max_length=0)],
+        "empty, as only quantized weights are read; save the model in float32",
+    ),
+    "sentences": (
+        Literal["SentenceTransformer", "CrossEncoder"],
+        "SentenceTransformer or CrossEncoder",
+    ),
+    "scores": (
+        Literal[
+            "torch.nn.modules.linear.Identity",
+            "torch.nn.modules.activation.Sigmoid",
+        ],
+        "torch.nn.modules.linear.Identity or torch.nn.modules.activation.Sigmoid",
+    ),
+    "task": (
+        Literal["feature-extraction", "sequence-classification"],
+        "feature-extraction or sequence-classification",
+    ),
+    "forward": (_Texts, "that of texts, whose method is forward"),
+    "elsewhere": (
+        Annotated[dict[str, object], Meta(max_length=0)],
+        "empty, as it is not read; put what it changes into config.json or tokenizer_config.json",
+    ),
+    "outputs": (Literal["token_embeddings", "scores"], "token_embeddings or scores"),
+    "vector": (Literal["sentence_embedding"], "sentence_embedding"),
 }
 """The type of each kind of settings, and its description in words."""
 
@@ -132,6 +174,20 @@ def unknown_settings(model_type: str, settings: Mapping[str, Any]) -> list[str]:
     return sorted(settings.keys() - _TABLE.get(model_type, {}).keys() - _WITHOUT_EFFECT)
 
 
+def read_only_known(entry: str, settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the settings of a file other than config.json, with the defaults of a table's entry.
+
+    Raises :class:`InputError` as :func:`read_settings`, or if a setting is not in the entry.
+    """
+    unknown = sorted(settings.keys() - _TABLE[entry].keys())
+    if unknown:
+        raise InputError(
+            f"Settings in {path} that are not known: {', '.join(map(repr, unknown))}; if no output "
+            "of the model depends on them, take them out of the file"
+        )
+    return read_settings(entry, settings, path)
+
+
 def _other(name: str, table: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Return whether a setting is given under another name."""
     return any(entry[0] == f"{_SAME}{name}" and alias in settings for alias, entry in table.items())
@@ -149,14 +205,14 @@ def _check(name: str, kind: str, value: object, path: Path) -> None:
         raise InputError(
             f"Setting {name!r} in {path} must be {words}, not {_text(value)}"
         ) from error
-    if plain == _SECTION and isinstance(value, dict):
+    if plain in _SECTIONS and isinstance(value, dict):
         for inside, entry in value.items():
-            if inside not in _TABLE[_SECTION]:
+            if inside not in _TABLE[plain]:
                 raise InputError(
                     f"Setting {f'{name}.{inside}'!r} in {path} is not known; if no output of the "
                     "model depends on it, take it out of the file"
                 )
-            _check(f"{name}.{inside}", _TABLE[_SECTION][inside][0], entry, path)
+            _check(f"{name}.{inside}", _TABLE[plain][inside][0], entry, path)
 
 
 def _text(value: object) -> str:

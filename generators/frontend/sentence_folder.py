@@ -9,6 +9,7 @@ from typing import Any
 from celosia.arch.errors import InputError
 from celosia.arch.files import inside, read_text
 from celosia.generators.frontend.hugging_face_folder import CONFIG_FILE, read_json
+from celosia.generators.frontend.hugging_face_settings import read_only_known
 
 MODULES_FILE = "modules.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
@@ -36,6 +37,26 @@ class SentenceFolder:
     """True if texts are changed to lower case."""
     prompt: str = ""
     """Text before every text."""
+    scores: bool = False
+    """True for the folder of a cross-encoder."""
+    function: str = ""
+    """The function of a cross-encoder's outputs, by its name in PyTorch; empty for the usual."""
+
+    def sigmoid(self, config: Mapping[str, Any], outputs: int) -> bool:
+        """Return whether a classifier's outputs are passed through a sigmoid.
+
+        ``config`` are the settings of config.json, where older cross-encoders have the function;
+        ``outputs`` is the number of outputs.
+        """
+        older = config.get("sentence_transformers")
+        names = (
+            self.function,
+            (older or {}).get("activation_fn"),
+            config.get("sbert_ce_default_activation_function"),
+        )
+        named = next((name for name in names if name), "")
+        usual = (self.scores or older is not None) and outputs == 1
+        return named.endswith("Sigmoid") if named else usual
 
 
 def read_sentence_folder(folder: Path) -> SentenceFolder:
@@ -52,7 +73,13 @@ def read_sentence_folder(folder: Path) -> SentenceFolder:
     if "Pooling" in places:
         place = f"{places['Pooling']}/{CONFIG_FILE}"
         pooling, includes = _pooling(inside(folder, place, path))
-    prompt = _prompt(folder / PROMPTS_FILE)
+    if "Normalize" in places:
+        own = inside(folder, f"{places['Normalize']}/{CONFIG_FILE}", path)
+        if own.is_file():
+            read_only_known("sentence_normalize", read_json(own), own)
+    whole = folder / PROMPTS_FILE
+    kept = read_only_known("sentences", read_json(whole) if whole.is_file() else {}, whole)
+    prompt = _prompt(kept, whole)
     if prompt and not includes:
         raise InputError(
             f"Pooling of folder {folder} leaves out the prompt {prompt!r}, which is not supported; "
@@ -69,6 +96,8 @@ def read_sentence_folder(folder: Path) -> SentenceFolder:
         None,
     )
     how = read_json(settings_path) if settings_path else {}
+    if settings_path:
+        how = read_only_known("sentence_transformer", how, settings_path)
     longest, lower = how.get("max_seq_length"), how.get("do_lower_case", False)
     if longest is not None and (type(longest) is not int or longest < 1):
         raise InputError(
@@ -78,7 +107,10 @@ def read_sentence_folder(folder: Path) -> SentenceFolder:
         raise InputError(
             f"Setting 'do_lower_case' in {settings_path} must be true or false, not {lower!r}"
         )
-    return SentenceFolder(pooling, "Normalize" in places, longest or 0, lower, prompt)
+    scores, function = kept["model_type"] == "CrossEncoder", kept.get("activation_fn") or ""
+    return SentenceFolder(
+        pooling, "Normalize" in places, longest or 0, lower, prompt, scores, function
+    )
 
 
 def _modules(path: Path) -> dict[str, str]:
@@ -104,7 +136,7 @@ def _modules(path: Path) -> dict[str, str]:
 
 def _pooling(path: Path) -> tuple[str, bool]:
     """Return the kind of pooling, and whether the rows of a prompt count."""
-    how = read_json(path)
+    how = read_only_known("sentence_pooling", read_json(path), path)
     modes = [name for name, on in how.items() if name.startswith("pooling_mode_") and on is True]
     if "pooling_mode" in how:
         mode = how["pooling_mode"]
@@ -112,12 +144,11 @@ def _pooling(path: Path) -> tuple[str, bool]:
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         known = ", ".join(name for name in _POOLINGS if name.startswith("pooling"))
         raise InputError(f"Pooling in {path} must be one of {known}, not {', '.join(modes)}")
-    return _POOLINGS[modes[0]], how.get("include_prompt", True) is not False
+    return _POOLINGS[modes[0]], bool(how["include_prompt"])
 
 
-def _prompt(path: Path) -> str:
+def _prompt(how: Mapping[str, Any], path: Path) -> str:
     """Return the text that a folder puts before every text; empty if it names none."""
-    how = read_json(path) if path.is_file() else {}
     name, prompts = how.get("default_prompt_name"), how.get("prompts") or {}
     if name is None:
         return ""

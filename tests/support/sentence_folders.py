@@ -98,6 +98,57 @@ def cross_encoder(folder: Path, classes: int = 1, places: int = PLACES) -> None:
     save_file(tensors, folder / "model.safetensors")
 
 
+_SCORES = {
+    "transformer_task": "sequence-classification",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "logits"}},
+    "module_output_name": "scores",
+}
+
+
+def _newer(**settings: str) -> dict[str, Settings]:
+    """Return the settings of a cross-encoder that Sentence Transformers 6 saved."""
+    return {
+        "config_sentence_transformers.json": {"model_type": "CrossEncoder", **settings},
+        "sentence_bert_config.json": _SCORES,
+    }
+
+
+_SIGMOID = "torch.nn.modules.activation.Sigmoid"
+_IDENTITY = "torch.nn.modules.linear.Identity"
+SCORED: dict[str, dict[str, Settings]] = {
+    "usual": _newer(),
+    "sigmoid": _newer(activation_fn=_SIGMOID),
+    "identity": _newer(activation_fn=_IDENTITY),
+    "older sigmoid": {"config.json": {"sbert_ce_default_activation_function": _SIGMOID}},
+    "older identity": {
+        "config.json": {"sentence_transformers": {"activation_fn": _IDENTITY, "version": "4.1.0"}}
+    },
+}
+"""Settings of cross-encoders with functions of their scores, by the file that has them."""
+
+
+def scored(folder: Path, name: str, classes: int = 1) -> None:
+    """Write a cross-encoder with a function of its scores."""
+    cross_encoder(folder, classes)
+    if "config.json" not in SCORED[name]:
+        module = {"idx": 0, "name": "0", "path": "", "type": f"{_PACKAGE}.models.Transformer"}
+        (folder / "modules.json").write_text(json.dumps([module]))
+    for file, settings in SCORED[name].items():
+        path = folder / file
+        known = json.loads(path.read_text()) if path.is_file() else {}
+        path.write_text(json.dumps(known | settings))
+
+
+def scores(name: str, classes: int = 1) -> list[list[float]]:
+    """Return the scores of sentence-transformers for pairs, [pairs, classes]."""
+    package = library("sentence_transformers", "This needs", "sentence-transformers")
+    with tempfile.TemporaryDirectory() as place:
+        scored(Path(place) / "model", name, classes)
+        model = package.CrossEncoder(str(Path(place) / "model"), device="cpu")
+        found: list[list[float]] = model.predict(PAIRS).reshape(len(PAIRS), classes).tolist()
+        return found
+
+
 def embeddings() -> dict[str, list[list[float]]]:
     """Return sentence-transformers' outputs for the texts, by the folder's name."""
     package = library("sentence_transformers", "This needs", "sentence-transformers")
