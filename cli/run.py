@@ -36,6 +36,7 @@ from celosia.cli.text_options import (
 )
 from celosia.cli.tree import Command
 from celosia.generators.export.compiled_folder import is_compiled
+from celosia.generators.frontend.sources import refuse_empty
 from celosia.generators.frontend.text_sources import is_text
 from celosia.opening import open_compiled
 from celosia.programs import Program
@@ -126,7 +127,11 @@ def folder_program(folder: str) -> Program:
 def refuse_other_kind(model: str, *, text: bool) -> None:
     """Raise :class:`InputError` if an encoder gets a language model's option, or the reverse.
 
+    The same error is raised for a folder without a model.
+
     ``model`` is the model's name. ``text`` is true for a language model, false for an encoder.
     """
+    if not text:
+        refuse_empty(model)
     kind, names = ("a language model", ENCODER_ONLY) if text else ("an encoder", DECODER_ONLY)
     refuse_given(f"{model}, which is {kind}", *names)

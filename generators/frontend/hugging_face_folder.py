@@ -14,6 +14,7 @@ from celosia.arch.files import inside, read_text, within
 from celosia.arch.names import check_name
 from celosia.arch.tables import read_table
 from celosia.generators.frontend.hugging_face_settings import read_settings, unknown_settings
+from celosia.generators.frontend.other_files import refuse_adapter, refuse_folder
 from celosia.generators.frontend.weights import check_floats, read_tensors
 
 CONFIG_FILE = "config.json"
@@ -106,10 +107,11 @@ class Folder:
     def __init__(self, path: Path):
         """Read config.json, and fill in the defaults of its class of models.
 
-        Raises :class:`InputError` if a file cannot be read, or a setting has a wrong type or is out
-        of its range.
+        Raises :class:`InputError` if a file cannot be read, a setting has a wrong type or is out of
+        its range, or the folder has an adapter.
         """
         self.path, self.config_path = path, path / CONFIG_FILE
+        refuse_adapter(path)
         self.given = read_json(self.config_path)
         self.weights_path = path / WEIGHTS_FILE
         kind = self.given.get("model_type")
@@ -147,6 +149,7 @@ class Folder:
                         f"load it with transformers and save it with save_pretrained, which "
                         f"writes {WEIGHTS_FILE}"
                     )
+            refuse_folder(self.path, WEIGHTS_FILE)
         for path in paths:
             for name, tensor in read_tensors(path).items():
                 for prefix in prefixes:

