@@ -23,20 +23,17 @@ class Time:
 
 @dataclass(frozen=True, kw_only=True)
 class SdramSheet:
-    """Timing and sizes in an SDR SDRAM chip's data sheet.
-
-    A field of type :class:`Time` has the sheet's name of the time, without its ``t`` and in lower
-    case: ``rcd`` is tRCD. ``frequency`` is a dictionary from ``CL2`` and ``CL3`` to the highest
-    clock frequency (MHz) at this CAS latency. ``bits`` is the width of the data bus.
-    """
+    """Timing and sizes in an SDR SDRAM chip's data sheet; field ``rcd`` is tRCD, and so on."""
 
     source: str
     seen: bool
     bits: int
+    """Width of the data bus."""
     banks: int
     rows: int
     columns: int
     frequency: dict[str, float]
+    """Highest clock frequency (MHz) at each CAS latency, ``CL2`` and ``CL3``."""
     rcd: Time
     rp: Time
     ras: Time
@@ -60,12 +57,11 @@ class SdramSheet:
         return self.ref * 1e6 / self.refreshes
 
     def figures(self, period: float) -> dict[str, float]:
-        """Return the sheet's timing and sizes: a dictionary from field name to number.
+        """Return the sheet's numbers, a dictionary from field name in upper case to value.
 
-        The field names are in upper case. A :class:`Time`, which a data sheet may give in clock
-        periods, is converted to nanoseconds for a clock period of ``period`` ns; other fields keep
-        the sheet's units. ``CL2`` and ``CL3`` are the highest clock frequencies (MHz) at these CAS
-        latencies.
+        A :class:`Time` is converted to nanoseconds for a clock period of ``period`` ns; other
+        values keep their units. ``CL2`` and ``CL3`` are the highest clock frequencies (MHz) at
+        these CAS latencies.
         """
         by_name: dict[str, float] = {f"CL{cas}": self.frequency[f"CL{cas}"] for cas in (2, 3)}
         for name, value in vars(self).items():
@@ -105,11 +101,11 @@ class PsramSheet:
     ck_max: float
 
     def figures(self) -> dict[str, float]:
-        """Return the sheet's timing and sizes: a dictionary from field name to number.
+        """Return the sheet's numbers, a dictionary from field name to value.
 
-        Instead of the field ``latency``, the dictionary has two entries for each latency code N (a
-        hexadecimal digit). ``periods_N`` is the latency in clock periods. ``mhz_N`` is the highest
-        clock frequency (MHz) that the chip allows at this latency.
+        Two entries for each latency code N (a hexadecimal digit) replace the field ``latency``:
+        ``periods_N`` is the latency in clock periods, and ``mhz_N`` the highest clock frequency
+        (MHz) with it.
         """
         left = ("source", "seen", "latency")
         by_name = {name: value for name, value in vars(self).items() if name not in left}

@@ -15,41 +15,32 @@ _DUMMY = 8  # clocks of both
 
 @dataclass
 class FlashModes:
-    """The modes of a flash chip, which earlier commands have set before the machine starts.
-
-    - ``asleep``: true if the chip is in power-down.
-    - ``four_bytes``: true if the chip expects addresses of four bytes, false for three bytes.
-    - ``upper``: bits 24 to 31 of the address if a command has an address of three bytes (for chips
-      of more than 16 MB).
-    - ``continuous``: 2 or 4 if the chip expects an address without a command before it, on 2 or 4
-      data lines; 0 if it expects a command.
-    - ``commands``: the number of data lines for commands.
-    - ``dummy``: the number of clocks between address and data.
-    - ``four_at_power_on``: the value that ``four_bytes`` has after a reset of the chip. A reset
-      does not change this setting, and sets all other modes to their defaults.
-    """
+    """The modes of a flash chip, which commands may have changed before the machine starts."""
 
     asleep: bool = False
+    """True if the chip is in power-down."""
     four_bytes: bool = False
+    """True if addresses have four bytes; otherwise they have three."""
     continuous: int = 0
+    """2 or 4 if the chip expects an address without a command, on 2 or 4 data lines; otherwise 0.
+    """
     commands: int = 1
+    """Number of data lines for commands."""
     upper: int = 0
+    """Bits 24 to 31 of the address, for addresses of three bytes."""
     dummy: int = _DUMMY
+    """Clocks between address and data."""
     four_at_power_on: bool = False
+    """Value of ``four_bytes`` after a reset of the chip, which sets other modes to their defaults.
+    """
 
 
 class FlashModel:
-    """A model of an SPI flash chip at its pins, which checks the data sheet's rules.
+    """A model of an SPI flash chip at its pins, which asserts the data sheet's rules.
 
-    A broken rule raises :class:`AssertionError`. ``modes`` are the chip's modes at the start (by
-    default power-down). The chip contains ``contents`` from address 0 on; all later bytes are 255.
-    Times are checked for a circuit's clock of ``clock`` Hz; ``way`` is the total delay of the wires
-    to the chip and back (ns). ``quad`` is the chip's bit QE (quad enable). The attribute
-    ``commands`` lists the received commands, pairs (command code, address).
-
-    A data line that neither side drives is a random bit. After a clock edge at which the chip
-    drives new data, the circuit reads random bits until these data arrive. ``wrong`` is a mask of
-    the bits that a broken chip inverts in each byte that it sends; 0 for a good chip.
+    ``clock`` is the circuit's clock (Hz), ``way`` the delay of the wires to the chip and back (ns),
+    and ``quad`` the chip's bit QE. Bytes after ``contents`` are 255. ``wrong`` is a mask of bits
+    that are inverted in each sent byte.
     """
 
     def __init__(
@@ -66,6 +57,7 @@ class FlashModel:
         self.sheet = sheet
         self.contents = contents
         self.commands: list[tuple[int, int]] = []
+        """Received commands, pairs (command code, address)."""
         self.modes = modes or FlashModes(asleep=True)
         self._quad, self._way, self._wrong = quad, way, wrong
         self._period = 1e9 / clock
@@ -82,10 +74,10 @@ class FlashModel:
         self._changed = _NEVER
 
     def step(self, pins: dict[str, int]) -> int:
-        """Run one cycle, and return the levels that the circuit reads from the data lines.
+        """Run one cycle; return the circuit's input ``dq_i``, with one bit for each data line.
 
-        ``pins`` is a dictionary from pin name to the level that the circuit drives. The result is
-        the circuit's input ``dq_i``, an integer with one bit for each data line.
+        ``pins`` is a dictionary from pin name to the level that the circuit drives. A data line
+        that is not driven, or whose new level has not arrived, is a random bit.
         """
         self._check_lines(pins)
         if not pins["cs_n"]:

@@ -19,11 +19,8 @@ ADDR, SIZE = 0x1000, 0x2000
 class Host:
     """A model of the host link, and of a machine that counts its runs but executes no program.
 
-    ``status`` is the value of the machine's register STATUS at the end of each run; the testbench
-    sets it. ``begun`` is the number of started runs. ``asked`` lists the bytes of each request.
-
-    If the function ``answers`` is given, :meth:`ask` returns ``answers(number, answer)`` in place
-    of the link's ``answer``. ``number`` is the number of the request, from 0 on.
+    Testbenches present ``status`` as the machine's register STATUS. ``begun`` counts the runs, and
+    ``asked`` lists the requests. ``answers(number, answer)``, if given, replaces the link's answer.
     """
 
     def __init__(self, status=0, answers=None):

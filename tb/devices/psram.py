@@ -12,16 +12,11 @@ _CONFIGURE = 0x6000_0100_0000  # the command that writes configuration register 
 
 
 class PsramModel:
-    """A model of a PSRAM chip at its pins, which checks the data sheet's rules.
+    """A model of a PSRAM chip at its pins, which asserts the data sheet's rules.
 
-    A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a circuit's
-    clock of ``clock`` Hz. A byte that was never written has a value computed from its address.
-    ``dies`` is the number of dies, which all receive the same commands. ``wrong`` is a mask of
-    output bits that a broken chip inverts; 0 for a good chip.
-
-    If the chip's latency is variable, a refresh delays one command in four; ``seed`` starts this
-    random choice. ``counts`` is a dictionary: the number of ``reads``, of ``writes``, and of
-    ``collisions`` (commands with twice the latency, as during a refresh).
+    ``clock`` is the circuit's clock (Hz). All ``dies`` get the same commands. The chip inverts the
+    output bits ``wrong``. If its latency is variable, a random quarter of the commands has twice
+    the latency.
     """
 
     def __init__(
@@ -31,6 +26,8 @@ class PsramModel:
         self.half = 5e8 / clock
         self.memory: dict[int, int] = {}
         self.counts = {"reads": 0, "writes": 0, "collisions": 0}
+        """Numbers of reads, writes, and ``collisions``: commands with twice the latency, as in a
+        refresh."""
         (self.latency, self._max_mhz), self.fixed = self._latency(0b0001), True
         self._rng = np.random.default_rng(seed)
         self._time = 0.0
@@ -52,11 +49,10 @@ class PsramModel:
         return self.memory.get(addr, untouched(addr))
 
     def step(self, pins: dict[str, int]) -> tuple[int, int]:
-        """Run half a cycle with ``pins``, a dictionary from pin name to level; return (DQ, RWDS).
+        """Run half a clock cycle, and return the levels of the lines DQ and RWDS.
 
-        The results are the levels that arrive at the circuit: those that the chip drives, or random
-        levels if it drives none. The levels change half a cycle after a clock edge, because
-        of the delay of the wires to the chip and back.
+        ``pins`` is a dictionary from pin name to the level that the circuit drives. Data arrive
+        half a cycle after the clock edge. Levels of lines that the chip does not drive are random.
         """
         before, self._pins = self._pins or pins, pins
         if self._coming is not None:

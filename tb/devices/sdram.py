@@ -9,13 +9,10 @@ _SLACK = 1e-6  # nanoseconds
 
 
 class SdramModel:
-    """A model of an SDR SDRAM chip at its pins, which checks the data sheet's rules.
+    """A model of an SDR SDRAM chip at its pins, which asserts the data sheet's rules.
 
-    A broken rule raises :class:`AssertionError`. Times are checked in nanoseconds, for a clock of
-    ``clock`` Hz. A byte that was never written has a value computed from its address. ``counts`` is
-    a dictionary from command code to the number of commands. A broken chip sends the data of a READ
-    ``late`` cycles too late, or inverts the output bits in the mask ``wrong``; both are 0 for a
-    good chip.
+    ``clock`` is the clock (Hz). A broken chip sends the data of a READ ``late`` cycles too late, or
+    inverts the output bits ``wrong``.
     """
 
     def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):
@@ -23,6 +20,7 @@ class SdramModel:
         self.period = 1e9 / clock
         self.memory: dict[int, int] = {}
         self.counts = dict.fromkeys(range(8), 0)
+        """Number of received commands, by command code."""
         self.cas: int | None = None
         self._late, self._wrong = late, wrong
         self._now = 0

@@ -21,23 +21,15 @@ _IMPORTS = re.compile(
 
 
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
-    """Return the Verilog of a component from a cache; generate it first if the cache lacks it.
+    """Return the Verilog of a component from the user's cache; generate it if the cache lacks it.
 
-    ``top`` is the name of the top module. The names of all other modules start with ``prefix``
-    (default ``top``).
-
-    The key in the cache is a hash of both names, the source files (see :func:`circuit_digest`), the
-    name of the component's class, and a description of the component:
-
-    - If the component has the attribute ``inputs``, the description is this attribute: a text of
-      the arguments of its constructor.
-    - Otherwise the description is the result of
-      :func:`celosia.generators.verilog.hierarchy.circuit_key`, which includes all attributes.
-
-    The Verilog is not cached if :func:`circuit_key` returns None, or if the component's class is
-    not in ``celosia``.
+    ``top`` names the top module; the names of the other modules begin with ``prefix``, by default
+    ``top``. Nothing is cached for a class outside ``celosia``, or if the attributes cannot be
+    compared.
     """
     kind = type(component)
+    # The cache's key describes the component by the arguments of its constructor, or all
+    # attributes.
     inputs = getattr(component, "inputs", None) or circuit_key(component)
     if inputs is None or not kind.__module__.startswith("celosia."):
         return to_verilog(component, top, prefix)
@@ -56,11 +48,10 @@ def kept_verilog(component: Component, top: str, prefix: str | None = None) -> s
 
 @functools.cache
 def circuit_digest(module: str = _MACHINE) -> str:
-    """Return a digest that changes whenever the Verilog of circuits may change.
+    """Return a digest that changes whenever the Verilog of circuits in a Python module may change.
 
-    ``module`` is the name of the Python module that defines the circuits. The digest is made from
-    the text of all source files that :func:`circuit_files` returns, from the data files (``.toml``,
-    ``.s``, ``.rdl``) in ``arch`` and ``hdl``, and from the versions of Amaranth, Yosys and NumPy.
+    The digest covers the files of :func:`circuit_files`, the data files (``.toml``, ``.s``,
+    ``.rdl``) in ``arch`` and ``hdl``, and the versions of Amaranth, Yosys and NumPy.
     """
     kinds = (".toml", ".s", ".rdl")
     files = [path for room in ("arch", "hdl") for path in sorted((PACKAGE / room).rglob("*"))]

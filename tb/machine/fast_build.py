@@ -36,12 +36,10 @@ _DEPTH = re.compile(r"^  reg (?:\[\d+:0\] )?(\w+|\\\S+ ) \[(\d+):0\];$", re.MULT
 
 
 def interface(config: Config) -> dict[str, int]:
-    """Return the C++ macros for the simulation harness, a dictionary from name to value.
+    """Return the C++ macros for a simulation's harness, a dictionary from name to value.
 
-    Most macros are widths and bit positions (in bits) of fields in the memory and trace ports of
-    the accelerator. ``ENGINES`` is the number of engines. ``CAUSES`` is the number of cycle
-    counters of the array: one counts cycles that compute products, and each other one counts idle
-    cycles with a certain cause.
+    Most macros are widths and bit positions of fields in the memory and trace ports. ``ENGINES`` is
+    the number of engines, and ``CAUSES`` the number of the array's cycle counters.
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -112,22 +110,16 @@ def build_verilator(
     coverage: bool = False,
     quick: bool = True,
 ) -> Path:
-    """Return the folder with a compiled Verilator simulation of a configuration's accelerator.
+    """Return the folder of a Verilator simulation of an accelerator, from the cache if possible.
 
-    The simulation is compiled only once: it is stored in the user's cache of builds. If
-    ``replacement`` is given, this Verilog (with the accelerator's ports) is simulated in place of
-    the accelerator. If ``quick`` is true, the replacement is compiled faster, but its simulation is
-    slower.
-
-    If ``random_start`` is true, registers and writable memories lose their initial values. Instead
-    they begin with random values if the simulation gets the argument `+verilator+rand+reset+2`.
-
-    If ``faults`` is true, the simulation can flip bits (``tb/machine/harness/faults.h``). The file
-    ``sites.json`` in the folder lists the registers and memories with these bits; the fields are
-    those of ``celosia.tb.verify.faults.sites.Site``. If ``coverage`` is true, the simulation
-    measures Verilator's line and toggle coverage.
+    - ``replacement``: Verilog to simulate in place of the accelerator.
+    - ``quick``: compile the replacement fast, for a slower simulation.
+    - ``random_start``: memories and registers may begin with random values.
+    - ``faults``: the simulation can flip bits, which ``sites.json`` lists.
+    - ``coverage``: measure line and toggle coverage.
     """
     check_simulator("verilator")
+    # The simulation's argument `+verilator+rand+reset+2` makes the initial values random.
     initial = "unique" if random_start else "fast"
     flags = ["-O3", "--x-assign", "fast", "--x-initial", initial, "--noassert"]
     flags += ["-Wno-lint", "-Wno-style", "--output-split", "20000"]

@@ -11,26 +11,22 @@ _MOST_CYCLES = 100_000
 class MemoryTiming:
     """The timing of an external memory, in cycles of the memory port's clock.
 
-    The first word of a burst is read ``latency`` cycles after the burst's request at the earliest.
-    A burst is reported as written ``latency`` cycles after its last word. Requests are accepted
-    while words of earlier bursts are transferred, so that the latency of a burst overlaps with
-    these transfers. In each direction at most one word is transferred every ``interval`` cycles.
-    Changes of rows and banks take no further time, as in a controller with interleaved banks, which
-    opens the next row while it reads a row.
-
-    The memory is refreshed in the last ``refresh_cycles`` of every ``refresh_period`` cycles,
-    counted from power-on. During a refresh it accepts no word to write and offers no new read word;
-    the machine can still accept a word that was offered before. If the period is 0, there is no
-    refresh.
-
-    Raises :class:`InputError` if the memory could never transfer a word, or only after more than
-    100,000 cycles.
+    The memory accepts requests while it transfers words of earlier bursts, so their latencies
+    overlap. Raises :class:`InputError` if no word can ever be transferred, or a field is more than
+    100,000.
     """
 
     latency: int = 8
+    """Least time from a burst's request to its first read word, and from its last written word to
+    the report."""
     interval: int = 1
+    """Least time from one word to the next in the same direction."""
     refresh_period: int = 0
+    """Time from one refresh to the next, counted from power-on; 0 for a memory without refreshes.
+    """
     refresh_cycles: int = 0
+    """Cycles at the end of each period in which the memory accepts no word and offers no new one.
+    """
 
     def __post_init__(self) -> None:
         """Check every field, and the two of refresh together."""

@@ -13,7 +13,10 @@ from celosia.tb.machine.packing import unpack
 SUMS = (*(name.lower() for name in ARRAY_CAUSES), "loaded", "stored")
 """Counts for each window of cycles: causes of the array, words of external memory."""
 
+# Kinds of events: a command word was sent; a command was offered, or completed; the engines whose
+# tokens are lacking (a bit mask) changed; a count of the window that begins.
 _WORD, _OFFERED, _DONE, _LACKING, _SUM = range(5)
+# A code is kind, index (the engine's, or the count's in SUMS) and value, from the highest bits on.
 _PLACE_SHIFT, _KIND_SHIFT = 40, 44
 
 
@@ -54,16 +57,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run: the commands, the waits of the engines, and counts for each window of cycles.
-
-    A window is an interval of ``window`` cycles. ``sums`` is a dictionary from name to a list with
-    one count for each window. The names, which ``SUMS`` lists, are of two kinds:
-
-    - An activity of the array, such as ``product`` or ``memory`` (waiting for a memory). The count
-      is the number of cycles in the window that the array spent on this activity.
-    - ``loaded`` or ``stored``. The count is the number of words that were read from or written to
-      external memory in the window.
-    """
+    """A recorded run: the engines' commands and waits, and counts for each window of cycles."""
 
     cycles: int
     window: int
@@ -72,29 +66,15 @@ class Recording:
     """The commands of all engines in program order."""
     waits: list[Wait] = field(default_factory=list)
     sums: dict[str, list[int]] = field(default_factory=dict)
-    """For each name in ``SUMS``, a list with a count for each window."""
+    """For each name in ``SUMS``, a list with a count for each window: cycles of an activity of the
+    array, or words ``loaded`` from or ``stored`` to external memory."""
 
 
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run, made from the events that the simulation has reported.
 
-    ``cycles`` is the number of cycles of the run. The recording divides the run into windows of
-    ``window`` cycles. ``events`` lists pairs (cycle, code). The code is an integer with three
-    fields: kind, index and value. The kinds of events are:
-
-    - A count for the window that begins in this cycle. The index selects the count's name in
-      ``SUMS``, and the value is the count. A window without this event has the previous window's
-      count.
-    - The sequencer has sent a command word. The value contains the word and the number of its
-      engine.
-    - A command was offered to an engine, or an engine has completed a command. The index is the
-      engine's number.
-    - The set of dependency tokens that an engine's next command lacks has changed. The index is the
-      engine's number. The value is a bit mask of the engines that have not sent their token; it is
-      0 if no token is missing.
-
-    Raises :class:`RunError` if an engine's numbers of queued, offered and completed commands
-    differ.
+    ``events`` lists pairs (cycle, code). ``cycles`` is the length of the run, and ``window`` that
+    of a window of counts. Raises :class:`RunError` if the events of a command are incomplete.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}

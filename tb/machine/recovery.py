@@ -52,22 +52,30 @@ KINDS = (
     "error",
     "abort in silence",
 )
-"""Disturbances of a run: see :class:`Campaign`."""
+"""Disturbances of a run.
+
+- ``reset``, ``cold reset``: for 1 to 4 cycles, the second one with external memory.
+- ``abort``, ``abort and start``: by the host, in one write to CONTROL.
+- ``forget``: the host reports by FORGET that external memory has lost all requests.
+- ``refusal``: an illegal instruction word in the program.
+- ``silence``: external memory does not answer until shortly before or after the next start.
+- ``error``: external memory reports errors.
+- ``abort in silence``: an abort while external memory does not answer for some time.
+"""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """The outcome of a trial: a run with a disturbance, and the next run without one.
-
-    ``kind`` is the disturbance (a name in ``KINDS``), and ``cycle`` its cycle in the first run.
-    ``cause`` is the error cause in register STATUS at the end of the first run, or NONE without an
-    error. ``mismatch`` describes wrong behaviour in either run, or is empty.
-    """
+    """The outcome of a trial: a run with a disturbance, and the next run without one."""
 
     kind: str
+    """The disturbance, a name in ``KINDS``."""
     cycle: int
+    """Cycle of the first run in which the disturbance came."""
     cause: Cause
+    """Error cause in register STATUS at the end of the first run; NONE without an error."""
     mismatch: str
+    """Description of wrong behaviour in either run, or empty."""
 
 
 @dataclass(frozen=True)
@@ -79,31 +87,10 @@ class _Wanted:
 
 
 class Campaign:
-    """Tests that a machine recovers from disturbances, by trials on one simulated machine.
+    """Tests of a machine's recovery: a trial disturbs one random run and checks the next run.
 
-    The machine's memories and registers begin with random contents. A trial runs one of
-    ``programs`` random programs and disturbs the run in a random cycle. Then, without extra steps
-    for recovery, it runs a second program, drawn at random from the same programs. The results of
-    the second run must equal those of the golden machine. If the machine is not microcoded (has
-    engines), the second run must also take as many cycles as an undisturbed run. The disturbances
-    are:
-
-    - a reset for 1 to 4 cycles, of the machine alone or with external memory;
-    - an abort by the host, or an abort and a start in one write to CONTROL;
-    - the bit FORGET of CONTROL: the host reports that external memory has lost all requests;
-    - an illegal instruction word in the program;
-    - a memory that stops answering until shortly before or after the second start;
-    - a memory that reports errors;
-    - an abort while memory does not answer. Memory answers again before or after the rest of the
-      machine has recovered.
-
-    ``seed`` determines all random numbers. Before the trials, each program runs once after a reset,
-    without a disturbance. ``cold`` lists one text for each of these runs: the differences from the
-    golden machine's results, or an empty text.
-
-    If ``machine`` is given, the trials use this machine. If ``machine`` is None, they use a new
-    machine with the configuration ``config``, changed by :func:`disturbed`, and a memory latency of
-    ``latency`` cycles.
+    Without ``machine``, a new machine has the configuration ``config``, changed by
+    :func:`disturbed`, and the memory latency ``latency`` (cycles).
     """
 
     def __init__(
@@ -126,6 +113,8 @@ class Campaign:
         self._rng = np.random.default_rng(seed)
         self.machine = machine
         self.cold: list[str] = []
+        """For each program's first run, after a reset, its differences from the golden machine's
+        results."""
         self._wanted = [self._first(config, self._rng) for _ in range(programs)]
         # From a reset until a run may begin, and from a silence until STATUS shows it.
         depth = max(config.accumulators.depth, 32)
@@ -148,7 +137,11 @@ class Campaign:
         return wanted
 
     def trial(self, kind: str) -> Trial:
-        """Run one trial with the disturbance ``kind``, a name in ``KINDS``; return the trial."""
+        """Run one trial with the disturbance ``kind``, a name in ``KINDS``; return the trial.
+
+        The next run must give the golden machine's results. If the machine has engines, the next
+        run must also take as many cycles as an undisturbed run.
+        """
         rng, machine = self._rng, self.machine
         first, second = (self._wanted[rng.integers(len(self._wanted))] for _ in range(2))
         words = first.program.words

@@ -69,39 +69,11 @@ def selftest(
     seed: int,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Test a machine with ``memory_bytes`` bytes of external memory; return the results.
+    """Test a machine by random data in memory and by random programs; return the results.
 
-    Random bytes are written to all of external memory and read back, then the inverted bytes. After
-    the memory test, random programs run on the machine and on the golden machine. ``seed``
-    determines all random numbers. After each step of the test, ``progress`` (if given) is called
-    with the numbers of completed and of all steps.
-
-    The random programs form groups of ``programs`` programs. There is one group for each optional
-    functional unit of the machine, such as ``softmax``. Its programs use the unit, the units that
-    this unit needs, and the ``core`` (the units of every machine). The programs of the group
-    ``core`` use only the core, and those of the group ``all`` use all units.
-
-    A program fails if the two machines differ afterwards in external memory, the scratchpad, the
-    counter of multiply-accumulates (if present), or the result of argmax.
-
-    The results are a dictionary with these keys:
-
-    - ``memory_bytes``: the argument ``memory_bytes``;
-    - ``memory_mismatches``: the number of wrong bytes read from external memory;
-    - ``register_mismatches``: the number of wrong reads of the registers ID and PC;
-    - ``units``: a dictionary from a group's name (a unit, ``core`` or ``all``) to the group's
-      results;
-    - ``instructions``: a dictionary from instruction name to the number of its executions;
-    - ``untested``: a list of the names of instructions that never ran;
-    - ``mismatches``: the sum of ``memory_mismatches``, ``register_mismatches`` and the number of
-      failed programs.
-
-    The results of a group are a dictionary with four keys. ``programs`` and ``failed`` are the
-    numbers of programs and of failed programs. ``uses`` is the number of executed instructions that
-    use the unit. ``result`` is ``fail`` if a program failed, ``untested`` if no program could use
-    the unit, and ``pass`` in all other cases.
-
-    Raises :class:`InputError` if no random program fits the machine.
+    For the core, each optional unit, and all units, ``programs`` programs are compared with the
+    golden machine. A good machine has 0 ``mismatches``. ``progress`` gets the completed and all
+    steps. Raises :class:`InputError` if no program fits.
     """
     rng = np.random.default_rng(seed)
     groups = ["core", *(unit for unit in UNITS if config.read(unit)), "all"]
@@ -141,6 +113,7 @@ def selftest(
             uses += trial.uses
             ran.update(trial.ran)
             advance()
+        # A unit is untested if no random program could use it.
         result = "fail" if failed else "pass" if uses else "untested"
         units[unit] = {"result": result, "programs": programs, "failed": failed, "uses": uses}
     known = [
@@ -161,10 +134,9 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return ``config`` with only one optional functional unit and the units that this unit needs.
+    """Return ``config`` with ``unit`` as its only optional unit, besides those that it needs.
 
-    Units that are not optional are kept. If ``unit`` is ``core``, all optional units (``UNITS``)
-    are removed. If ``unit`` is ``all``, the result is ``config`` itself. A program for the reduced
+    ``core`` removes all optional units, and ``all`` keeps them. A program for the returned
     configuration gives the same results on a machine with ``config``.
     """
     if unit == "all":

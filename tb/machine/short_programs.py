@@ -17,18 +17,18 @@ ROWS, COLUMNS, DEPTH = 6, 12, 12
 
 @dataclass(frozen=True)
 class ShortProgram:
-    """A short program, and the registers and memory contents that the host writes beforehand.
-
-    ``words`` are the program's words. ``registers`` is a dictionary from the number of a register
-    to the value that the host writes. ``image`` is external memory's content from address 0 on. The
-    program writes ``result_bytes`` bytes from the address ``result_addr`` on.
-    """
+    """A short program, and the registers and memory contents that the host writes beforehand."""
 
     words: list[int]
+    """Instruction words."""
     registers: dict[int, int]
+    """Value for each register number."""
     image: bytes
+    """Content of external memory from address 0 on."""
     result_addr: int
+    """Address of the first byte that the program writes."""
     result_bytes: int
+    """Number of bytes that the program writes."""
 
 
 def has_room(config: Config) -> bool:
@@ -47,9 +47,8 @@ def has_room(config: Config) -> bool:
 def short_program(config: Config, rng: np.random.Generator) -> ShortProgram:
     """Return a random program that loads two matrices, multiplies them, and stores the product.
 
-    Two MATMULs add to the accumulators, and one DRAIN requantizes the sums. A further LOAD and
-    STORE copy a long row from one address of external memory to another. Some operands are relative
-    to base registers, which the host must write before the run.
+    The program also copies a long row in external memory. Some operands are relative to registers,
+    which the host must write before the run.
     """
     width = config.mem_bytes
     m, k = (int(rng.integers(2, high + 1)) for high in (ROWS, DEPTH))

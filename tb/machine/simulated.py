@@ -42,13 +42,11 @@ class MemoryBehaviour(Enum):
 
 
 class SimulatedMachine(HostPort):
-    """A simulation of ``celosia.hdl.accelerator`` with an external memory.
+    """A simulated accelerator with external memory, at most ``2**mem_addr_width`` bytes.
 
-    External memory has ``memory_bytes`` bytes, but at most ``2**mem_addr_width``. The keyword
-    arguments ``timing`` are the values of fields of
-    :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails if it takes more than
-    ``limit`` cycles or ``timeout`` seconds. ``recordings`` lists the recorded runs (see
-    :meth:`record`). The simulation ends when :meth:`close` is called or the object is deleted.
+    ``timing`` are fields of :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails
+    after ``limit`` cycles or ``timeout`` seconds. The simulation ends if :meth:`close` is called or
+    the object is deleted.
     """
 
     def __init__(
@@ -66,6 +64,7 @@ class SimulatedMachine(HostPort):
         self._window = 0
         self._recovered = False  # since its reset, as far as is known
         self.recordings: list[Recording] = []
+        """Recorded runs; see :meth:`record`."""
         self._log = run_folder("machine") / "simulation.log"
         memory_bytes = min(memory_bytes, 1 << config.memory.addr_width)
         command = self._command(memory_bytes, MemoryTiming(**timing))
@@ -163,12 +162,11 @@ class SimulatedMachine(HostPort):
             self._recovered = True
 
     def record(self, window: int = 256) -> None:
-        """Record all later runs in ``recordings``, with counts for windows of ``window`` cycles.
+        """Record all later runs in ``recordings``, or none if ``window`` is 0.
 
-        A window has a count of cycles for each entry of ``ARRAY_CAUSES`` (a use of the array, or a
-        cause of its idleness). It also has the numbers of words read from and written to external
-        memory. If ``window`` is 0, later runs are not recorded. Raises :class:`InputError` if the
-        configuration has no trace ports, or is microcoded (has no engines).
+        A recording counts the array's activities and the words of external memory for each window
+        of ``window`` cycles. Raises :class:`InputError` if the configuration has no trace ports or
+        no engines.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -225,21 +223,13 @@ class SimulatedMachine(HostPort):
 
 
 class VerilatorMachine(SimulatedMachine):
-    """A configuration's accelerator, simulated by Verilator.
+    """A configuration's accelerator, or the Verilog ``verilog`` in its place, under Verilator.
 
-    If ``verilog`` is not None, it replaces the accelerator's generated Verilog, and must have the
-    same ports. If ``quick`` is true, such a replacement is compiled faster, but its simulation is
-    slower.
+    - ``quick``: compile ``verilog`` fast, for a slower simulation.
+    - ``contents``: seed of random initial values; 0 for zeros, None for the circuit's own.
+    - ``coverage``: path of the file for coverage counts, or None.
 
-    ``contents`` selects the initial values of registers and memories. If it is None, the values are
-    those that the circuit defines. If it is 0, all values are zero. Any other number is the seed of
-    random values.
-
-    ``coverage`` is the path of the file that :meth:`write_coverage` writes. If it is None, coverage
-    is not counted.
-
-    Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
-    the build fails.
+    Raises :class:`InputError` if a tool is missing, and :class:`RunError` if the build fails.
     """
 
     def __init__(

@@ -40,15 +40,14 @@ _QUIET = ("-Wno-lint", "-Wno-style", "--output-split", "20000")
 class ModelledDdr3:
     """The DDR3 memory of a simulated board, as a Verilog model.
 
-    The function ``around(verilog, name)`` connects the memory to a board. Its arguments are the
-    Verilog and the module name of the board's top level. Its result is Verilog with a new top level
-    ``top``, which contains the board and the memory. The model must store the content of each bank
-    in a Verilog array ``mem``, ``mem_1`` and so on. If the simulation starts with a
-    given content of the memory, the simulation writes this content to these arrays.
+    The model stores its banks in Verilog arrays ``mem``, ``mem_1`` and so on, to which the
+    simulation writes initial contents.
     """
 
     chip: Ddr3Chip
     around: Callable[[str, str], str]
+    """Function of a board's Verilog and its top module's name; returns Verilog with a new top
+    module ``top`` that contains the board and the memory."""
 
 
 class Top(Protocol):
@@ -69,14 +68,10 @@ class Top(Protocol):
 
 
 def build_board(top: Top, ddr3: ModelledDdr3 | None = None) -> Path:
-    """Build the program that simulates a board, and return the program's path.
+    """Return the path of the program that simulates a board, from the cache if possible.
 
-    ``top`` is the board's top level, a component. If the cache of builds contains the program, it
-    is not built again. ``ddr3`` is a model of a DDR3 memory, which is connected to the memory ports
-    of ``top``, or None.
-
-    Raises :class:`InputError` if Verilator or a C++ compiler is missing, and :class:`RunError` if
-    the build fails.
+    ``ddr3`` is a model of a DDR3 memory at the memory ports of ``top``. Raises :class:`InputError`
+    if Verilator or a C++ compiler is missing, and :class:`RunError` if the build fails.
     """
     check_simulator("verilator")
     assert isinstance(top, Component)
@@ -118,13 +113,9 @@ def build_board(top: Top, ddr3: ModelledDdr3 | None = None) -> Path:
 class SimulatedBoard:
     """A running simulation of a board's top level ``top``; ``port`` is the path of its serial port.
 
-    ``ddr3`` is the model of the board's DDR3 memory, None without such a memory. ``contents`` is a
-    file with the initial content of the board's SDRAM, PSRAM or DDR3 memory, and ``image`` is a
-    file with the content of the board's flash. The simulation ends when :meth:`close` is called,
-    when a ``with`` block ends, or when this Python process ends.
-
-    Raises the errors of :func:`build_board`, and :class:`RunError` if the simulation does not
-    start.
+    ``contents`` is a file with the initial content of the board's memory, and ``image`` a file with
+    that of its flash. Raises the errors of :func:`build_board`, or :class:`RunError` if the start
+    fails.
     """
 
     def __init__(
@@ -159,16 +150,13 @@ class SimulatedBoard:
         return self._log.read_text(encoding="utf-8")
 
     def traffic(self) -> dict[str, int]:
-        """Return the SDRAM's traffic in the last run: a dictionary from name to count.
+        """Return counts of the SDRAM's traffic in the last run, by name; empty without an SDRAM.
 
-        - ``cycles`` is the number of cycles of the run.
-        - ``reading_cycles`` is the number of cycles in which reads are pending, no write is
-          pending, and the machine accepts every available word.
-        - ``other_cycles`` is the number of all other cycles with pending reads or writes.
-        - ``reading_columns`` and ``other_columns`` are the numbers of columns (words of the chip)
-          that the SDRAM transfers in these two kinds of cycles.
-
-        Without an SDRAM, the dictionary is empty.
+        - ``cycles``: all cycles of the run.
+        - ``reading_cycles``: those in which only reads are pending and the machine accepts all
+          words.
+        - ``other_cycles``: all other cycles with pending reads or writes.
+        - ``reading_columns``, ``other_columns``: words of the chip transferred in these cycles.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

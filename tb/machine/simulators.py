@@ -23,12 +23,11 @@ def make_machine(
     memory_bytes: int = 1 << 20,
     timing: MemoryTiming = PROMPT,
 ) -> Machine:
-    """Return a machine for a configuration, with at least ``memory_bytes`` of external memory.
+    """Return a machine with at least ``memory_bytes`` bytes of external memory.
 
-    ``simulator`` is ``golden``, ``verilator`` or ``icarus``. ``timing`` is the timing of external
-    memory; it has no effect on the golden machine, which has no clock. Raises :class:`InputError`
-    if the simulator is unknown or cannot run here. It is also raised if external memory is too
-    large for the configuration's address width.
+    ``simulator`` is ``golden``, ``verilator`` or ``icarus``. The golden machine has no ``timing``.
+    Raises :class:`InputError` if the simulator is unknown or cannot run here, or if memory exceeds
+    the address width.
     """
     check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -80,11 +80,10 @@ def check_simulator(simulator: str) -> None:
 
 
 def check_waves(simulator: str, form: str) -> None:
-    """Raise :class:`InputError` if this computer cannot write a simulator's waveforms in a format.
+    """Raise :class:`InputError` if this computer cannot write waveforms in the format ``form``.
 
-    ``form`` is the format of the waveform file, ``vcd`` or ``fst``. Only FST from Verilator is
-    checked: its simulation is compiled with the headers of two compression libraries, and this
-    computer may lack them.
+    ``form`` is ``vcd`` or ``fst``. Only FST from Verilator is checked: it needs the headers of two
+    compression libraries.
     """
     if (simulator, form) != ("verilator", "fst"):
         return
@@ -180,9 +179,8 @@ def run(
 class Runtime:
     """Verilator's runtime library, compiled once for the simulations of all circuits.
 
-    The library is a set of object files and a precompiled header. ``make`` lists the arguments of
-    the program ``make``, which compiles the library. ``options`` are texts that identify a kind of
-    simulation, such as ``coverage``; each kind has a separate compiled library.
+    ``make`` lists arguments of the program ``make``, which compiles the library. ``options`` are
+    texts that name a kind of simulation, such as ``coverage``, with a separate library.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -195,21 +193,16 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy Verilator's compiled library to a build's folder, and return arguments for ``make``.
+        """Copy the library from the cache to a build's folder; return arguments for ``make``.
 
-        ``folder`` is the folder of the build. It contains the C++ files that Verilator has
-        generated from ``verilog``, the circuit's Verilog. With the returned arguments, the program
-        ``make`` compiles these C++ files. If ``verilog`` is short, ``make`` compiles them as one
-        file, which takes half the processor time. If ``verilog`` is long, ``make`` compiles them in
-        parallel.
-
-        The library comes from the user's cache of builds. If the cache lacks the library, nothing
-        is copied.
+        ``make`` then compiles the C++ that Verilator has generated from ``verilog`` in this folder.
+        If the cache lacks the library, nothing is copied, and ``make`` compiles the library, too.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)
         for path in sorted(place.glob("*.o")) if place else ():
             os.utime(shutil.copyfile(path, folder / path.name), (later, later))
+        # Many files are compiled in parallel; one file takes half the processor time.
         if len(verilog) > self._LARGEST:
             return [*self._make]
         for name, text in _ONCE.items():
@@ -233,16 +226,13 @@ class Runtime:
         work: str,
         between: Callable[[Path], None] = lambda _folder: None,
     ) -> Path:
-        """Build a simulation with Verilator and a C++ compiler, and return the build's folder.
+        """Build a simulation by Verilator, unless the cache has it; return its folder in the cache.
 
-        The folder is in the user's cache of builds, in the subfolder ``kind``. If the cache already
-        contains this build, no tool runs. ``verilog`` is the circuit's Verilog, with the top module
-        ``top``. It is written to the file ``top.v`` in the folder. ``texts`` maps the names of
-        further files in the folder to their contents.
-
-        ``words`` are further arguments of Verilator's command. The function ``between`` is called
-        with the folder, after Verilator and before the compiler. ``work`` names the build in
-        messages, as in :func:`celosia.arch.support.process.run_process`.
+        - ``kind``: subfolder of the cache.
+        - ``words``: further arguments of Verilator.
+        - ``texts``: further files, a dictionary from name to content.
+        - ``between(folder)``: called after Verilator and before the compiler.
+        - ``work``: name of the build in messages.
         """
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop", *words]
 

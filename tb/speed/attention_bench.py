@@ -28,27 +28,9 @@ def bench_attention(
 ) -> dict[str, Any]:
     """Measure the attention of an encoder layer with random weights on a simulated machine.
 
-    ``seq`` is the number of tokens, and ``head_dim`` is the number of columns of a head. The result
-    is a dictionary from the names of measurements to values:
-
-    - ``cycles``: the number of cycles that are counted for attention (see below).
-    - ``ideal_cycles``: the number of attention's multiplications divided by the number of array
-      elements.
-    - ``utilization``: ``ideal_cycles`` divided by ``cycles``.
-    - ``whole``: a dictionary with the measurements of the whole model: ``cycles``,
-      ``predicted_cycles``, and ``where`` (see :attr:`celosia.sim.report.Report.where`).
-
-    Whether a cycle is counted for attention depends on one command:
-
-    - If the matrix engine is busy: the command of the matrix engine.
-    - If only the vector engine is busy: the command of the vector engine.
-    - If the matrix engine and the vector engine are idle: the command that starts next on one of
-      these engines.
-
-    The cycle is counted if this command helps to compute scores, probabilities or context (the sums
-    of values weighted by probabilities).
-
-    Raises :class:`InputError` if the model does not fit the configuration.
+    ``seq`` is the number of tokens. ``utilization`` is products / (array elements * cycles of
+    attention), and ``whole`` has the whole model's cycles. Raises :class:`InputError` if the model
+    does not fit.
     """
     for name, size in (("seq", seq), ("head_dim", head_dim), ("heads", heads)):
         if not 1 <= size <= MOST:

@@ -37,30 +37,12 @@ def bench_decode(
     layers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure the cycles in which a machine processes one token with a decoder.
+    """Measure a machine that processes one token with a random decoder like Llama.
 
-    The decoder has ``layers`` layers like those of Llama, with random weights. ``dim`` is the width
-    of a layer's input, and ``ffn`` is the width of its feed-forward network. The token attends to
-    itself and to ``positions`` earlier tokens. The keys and values of earlier tokens are zeros,
-    since cycles do not depend on them.
-
-    ``sparsity`` is the share of the layers' weights that are 0; a zero-skip unit skips these
-    weights if that is faster. If ``recompute`` is true, the cache contains the inputs of attention
-    instead of keys and values. Then the program computes all keys and values from these inputs for
-    each new token. Nested weights can be read at several widths; ``bits`` is the width (bits) to
-    use.
-
-    ``make_machine(config, memory_bytes)`` is a function that returns a machine with this
-    configuration and this number of bytes of external memory. The benchmark adds a trace port and
-    the unit for rotary embeddings to ``config`` before it calls the function.
-
-    The result is a dictionary from the names of measurements to values. ``ideal_cycles`` is the
-    predicted number of words that the program reads over the memory port, since the port transfers
-    at most one word per cycle. ``cycles`` is the measured number of cycles, and
-    ``bandwidth_utilization`` is ``ideal_cycles`` divided by ``cycles``. ``mismatches`` is the
-    number of tensors that differ from the golden machine's tensors.
-
-    Raises :class:`InputError` if the layer does not fit the configuration.
+    The token follows ``positions`` tokens. ``make_machine(config, memory_bytes)`` returns the
+    machine. ``sparsity`` is the share of zero weights, and ``bits`` the width of nested weights.
+    With ``recompute``, each token computes all keys and values. Raises :class:`InputError` if the
+    layer does not fit.
     """
     for name, size in (("dim", dim), ("ffn", ffn), ("positions", positions)):
         if not 1 <= size <= MOST:
@@ -92,6 +74,7 @@ def bench_decode(
     session.bits = bits
     turn = session.step(1)
     expected = program.expect(program.run(positions, bits=bits), session.timing.latency)
+    # The port transfers at most a word in a cycle, so the words read are the ideal cycles.
     words, cycles = expected.words_read, turn.cycles
     macs = program.macs(positions)
     return {

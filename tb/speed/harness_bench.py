@@ -28,17 +28,10 @@ FAST_RUNS = 100
 
 
 def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
-    """Run a random program in the simulation without cocotb and under cocotb; return the speeds.
+    """Return the speeds of a simulation without cocotb and one under cocotb, on a random program.
 
-    The fast simulation, :class:`celosia.tb.machine.simulated.VerilatorMachine`, does not need
-    cocotb. The result is a dictionary. ``cycles_per_second`` is the fast simulation's number of
-    simulated cycles per second of real time. ``cocotb_cycles_per_second`` is the number under
-    cocotb, and ``ratio`` is ``cycles_per_second / cocotb_cycles_per_second``.
-
-    Both simulations run Verilator on the same Verilog, and both read the vector engine's writes
-    from the trace port. The times of the builds and of the fast simulation's first run are not
-    measured. Under cocotb each run also loads the program, and these cycles are counted; the fast
-    simulation loads the program only once, before the measurement.
+    A speed is in simulated cycles per second of real time, and ``ratio`` is the first speed divided
+    by the second. Verilator simulates the same Verilog in both cases. Builds are not measured.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)
@@ -66,6 +59,7 @@ def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
             parameters=parameters,
         )
         measured = json.loads(report.read_text(encoding="utf-8"))
+    # These cycles include loading the program in each run.
     slow = measured["cycles"] / measured["seconds"]
     return {
         "config": config.name,

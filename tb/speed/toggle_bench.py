@@ -20,26 +20,11 @@ UNITS = ("matrix", "vector", "accumulators")
 
 
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
-    """Count register toggles while a machine computes a linear layer, without and with ``sleep``.
+    """Count register toggles of a linear layer [m, k] x [k, n] without and with ``sleep``.
 
-    The field ``sleep`` of a machine makes the registers of unused columns and lanes keep their
-    values. The layer multiplies a random input [m, k] by random weights [k, n].
-
-    The result is a dictionary. ``units`` lists a dictionary for each unit:
-
-    - ``unit``: the unit's name;
-    - ``awake``: the number of toggles of the unit's register bits without ``sleep``;
-    - ``asleep``: the number of toggles of these bits with ``sleep``;
-    - ``fewer``: ``1 - asleep / awake``.
-
-    Two further dictionaries in ``units`` contain sums: ``engines`` for the matrix engine, the
-    vector engine and the accumulators, and ``all`` for all units.
-
-    ``cycles_awake`` and ``cycles_asleep`` are the cycles of the runs without and with ``sleep``.
-    ``mismatches`` is the number of wrong result elements of both runs.
-
-    Raises :class:`InputError` if the layer does not fit the configuration, or if the configuration
-    is microcoded (has no engines).
+    ``units`` lists each unit's toggles ``awake`` (without ``sleep``) and ``asleep``, then sums for
+    ``engines`` and ``all``. Raises :class:`InputError` if the layer does not fit, or the
+    configuration is microcoded.
     """
     if config.micro is not None:
         raise InputError(f"Sleep is for engines, which {config.name}, microcoded, lacks")
