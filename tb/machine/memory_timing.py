@@ -16,6 +16,7 @@ class MemoryTiming:
     100,000.
     """
 
+    # Changes of rows and banks take no time, as in a controller with interleaved banks.
     latency: int = 8
     """Least time from a burst's request to its first read word, and from its last written word to
     the report."""

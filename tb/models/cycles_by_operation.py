@@ -54,21 +54,11 @@ class Operation:
 
 
 def operations(recording: Recording, places: Sequence[Place], config: Config) -> list[Operation]:
-    """Return the cost of each operation in a recorded run: cycles, products and memory traffic.
+    """Return the cost of each operation in a recorded run, in the order of the first cycles.
 
-    An operation computes one tensor of the model, or one layer's attention, usually by many
-    commands. ``places`` has one :class:`Place` for each recorded command: the tensor that the
-    command helps to compute.
-
-    Each cycle of the run counts for exactly one operation:
-
-    - If the matrix engine is busy: the operation of the matrix engine's command.
-    - If only the vector engine is busy: the operation of the vector engine's command.
-    - If the matrix engine and the vector engine are idle: the operation of the command that starts
-      next on one of these engines.
-    - After the last command of these engines: the operation of the last command.
-
-    The operations are sorted by their first cycles. Operations without cycles come last.
+    ``places`` has the tensor of each command. A cycle counts for the matrix engine's operation, or
+    for the vector engine's if only that engine is busy. An idle cycle counts for the next
+    operation, or the last one.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

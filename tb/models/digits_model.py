@@ -30,11 +30,10 @@ def compile_digits(model: str, config: Config, options: Options | None = None) -
 def read_digits(
     model: str, source: Source
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.int64]]:
-    """Return calibration images, test images, and the labels of the test images.
+    """Return calibration images, test images, and the test images' labels for a digit model.
 
-    The images are handwritten digits, as arrays in the form of the model's inputs, [count, tokens,
-    features]. The labels are digits [count]. Celosia contains these images, and a few models for
-    them. Raises :class:`InputError` if ``model`` is not the name of one of these models.
+    Images are model inputs [count, tokens, features]. Raises :class:`InputError` if ``model`` is
+    not the name of one of Celosia's models of handwritten digits.
     """
     if model in model_names():
         train, test = digits.load()

@@ -32,33 +32,11 @@ class ExportInputs:
 
 
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
-    """Return the inputs to export with a model, calibration inputs, and names of output columns.
+    """Return a model's inputs to export, its calibration inputs, and names of output columns.
 
-    ``files`` can have inputs of the model, calibration inputs, and a number of random inputs. In
-    each list, the first case that applies is used.
-
-    Inputs to export; only the first ``count``, or ``COUNT`` if ``count`` is None, are exported:
-
-    - ``files`` has inputs, or a number of random inputs: these inputs.
-    - ``files`` has calibration inputs: the calibration inputs.
-    - The model is one of Celosia's models that classify images of digits: Celosia's test images.
-    - The model reads text: Celosia's example sentences.
-
-    Calibration inputs:
-
-    - ``files`` has calibration inputs: these inputs.
-    - The exported inputs are Celosia's test images: Celosia's training images.
-    - The exported inputs are texts: Celosia's example sentences.
-    - Otherwise: all inputs in ``files``, not only the first ``count``.
-
-    Names of the output columns:
-
-    - The model has labels: the labels.
-    - The exported inputs are Celosia's test images: the class numbers.
-    - Otherwise: no names.
-
-    Raises :class:`InputError` if a file or ``count`` cannot be used, or if there are no inputs for
-    the model.
+    The first ``count`` inputs are exported, or at most ``COUNT``. Without ``files``, they are
+    Celosia's digits or sentences. Raises :class:`InputError` if no inputs fit, or if a file or
+    ``count`` is wrong.
     """
     names = source.labels
     inputs: Inputs

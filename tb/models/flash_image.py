@@ -36,16 +36,13 @@ def flash_image(
 ) -> FlashImage:
     """Return a flash image that loads an encoder at power-on and runs it on each input in ``rows``.
 
-    Each element of ``rows`` is an array with the rows of one input. The board sends the class of
-    each input: a label from ``labels``, or a number if ``labels`` is empty. If ``rows`` is empty,
-    the encoder is only loaded, and a host runs it. The board has ``memory_bytes`` bytes of external
-    memory, and its link accepts at most ``payload`` bytes in a request.
-
-    Raises :class:`InputError` if the inputs cannot be used, or if the encoder needs more external
-    memory than the board has.
+    The board sends each class as its label, or as its number without ``labels``. ``payload`` limits
+    the bytes of a request to its link. Raises :class:`InputError` for a wrong input or too little
+    memory.
     """
     check_room(code, memory_bytes)
     config = code.config.replace(trace=False)
+    # Without inputs, the image only loads the encoder, and a host runs it.
     data = power_on_image(code, config, rows, labels, payload)
     return FlashImage(data, _line(data, config, memory_bytes, payload))
 
@@ -59,13 +56,10 @@ def text_flash_image(
     memory_bytes: int,
     payload: int,
 ) -> FlashImage:
-    """Return a flash image with which a board's language model continues ``prompt`` at power-on.
+    """Return a flash image with which a board's language model continues a prompt at power-on.
 
-    The model adds ``steps`` tokens, or fewer if the golden machine's text ends earlier. The board
-    has ``memory_bytes`` bytes of external memory. The image contains the requests that load and run
-    the model; the board's host link accepts at most ``payload`` bytes of data in a request.
-
-    Raises :class:`InputError` if the prompt is too long, its tokens are unknown, or the model is an
+    The text ends after ``steps`` new tokens, or earlier. ``payload`` limits the bytes of a request
+    to the board's link. Raises :class:`InputError` for an unusable prompt, too little memory, or an
     encoder-decoder.
     """
     if program.lookups:

@@ -68,36 +68,11 @@ class Inferences:
     """A recording of each run if recordings were requested, otherwise empty."""
 
     def figures(self) -> dict[str, Any]:
-        """Return the measurements of all inferences: a dictionary from name to value.
+        """Return the measurements of all inferences, a dictionary from name to value.
 
-        The following values cover all inferences together:
-
-        - ``utilization``: the number of useful products (those without padding) divided by (array
-          elements * cycles).
-        - ``where``: a dictionary from an activity of the array to its cycles (see
-          ``celosia.sim.report.where``).
-        - ``engines``: a dictionary from an engine to a dictionary from the engine's activities to
-          cycles.
-
-        If the machine has no counters, or is the golden machine (a model without a clock),
-        ``where`` and ``engines`` are empty, and ``read_bytes`` is None.
-
-        The following values are means per inference:
-
-        - ``predicted_cycles``: the prediction of ``celosia.generators.program.predict``, which
-          ignores the refreshes of memory.
-        - ``macs``: the number of useful products.
-        - ``ideal_cycles``: ``macs`` divided by the number of array elements.
-        - ``read_bytes``: the number of bytes read from external memory.
-        - ``least_bytes``: the lower bound for ``read_bytes``.
-
-        ``kept_bytes`` is the number of bytes of weights and parameters that stay on the chip
-        between runs. ``again`` is a dictionary with the mean cycles and bytes of the inferences
-        that use the weights and parameters of an earlier run. It is empty if all inferences load
-        them.
-
-        If the attribute ``compiled`` is not an :class:`Artefact`, ``macs``, ``ideal_cycles``,
-        ``utilization``, ``least_bytes`` and ``kept_bytes`` are None.
+        ``ideal_cycles``, ``predicted_cycles``, ``macs`` (useful products), ``read_bytes`` and
+        ``least_bytes`` are means per inference. ``again`` has means of inferences with weights kept
+        on the chip. Unknown values are None or empty.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, Artefact) else None
@@ -125,6 +100,7 @@ class Inferences:
             """Return figures of an inference."""
             read = mean(lambda run: run.loaded * config.mem_bytes, some)
             return {
+                # Predictions ignore the refreshes of memory.
                 "predicted_cycles": None
                 if microcoded
                 else mean(lambda run: expected(run.rows, run.again, run.bits), some),
@@ -167,22 +143,11 @@ def run_inferences(
     window: int = 0,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Run a compiled model on inputs, on a new machine, and return outputs and measurements.
+    """Run a compiled model on inputs, on a new machine; return outputs and measurements.
 
-    ``simulator`` is the name of the machine's simulator, or ``golden`` for the golden machine, a
-    software model. The tensors and outputs of a simulated machine are compared with those of the
-    golden machine. The tensors of the golden machine are compared with those of the integer
-    reference.
-
-    ``timing`` is the timing of external memory. ``bits`` matters only for nested weights, which can
-    be read at several widths. It lists the widths (bits) that successive runs use, as in
-    :func:`infer`.
-
-    If ``window`` is not 0, the result's list ``recordings`` has a :class:`Recording` of each run,
-    with counts for each window of ``window`` cycles. The golden machine has no clock; its runs are
-    not recorded.
-
-    Raises :class:`InputError` if the simulator cannot run here.
+    ``simulator`` is a simulator's name or ``golden``. A simulated run is recorded in windows of
+    ``window`` cycles, if this is not 0. Other arguments are those of :func:`infer`. Raises
+    :class:`InputError` if the simulator cannot run here.
     """
     machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)
     recordings: list[Recording] = []
@@ -202,21 +167,11 @@ def infer(
     progress: Progress | None = None,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> Inferences:
-    """Run a compiled model on inputs, on a given machine, and return outputs and measurements.
+    """Run a compiled model on inputs, on a given machine; return outputs and measurements.
 
-    ``timing`` is the timing of the machine's external memory, from which the cycles of an inference
-    are predicted. ``bits`` matters only for nested weights, which are stored so that a run can read
-    them at several widths. It lists the widths (bits): the first run uses the first width, the
-    second run the next one, and so on; after the last width the list starts again.
-
-    The machine's results are compared as follows:
-
-    - If ``machine`` is not the golden machine, its tensors and outputs are compared with those of
-      the golden machine. Without a trace port, only the outputs are compared.
-    - If ``machine`` is the golden machine, its tensors are compared with the integer reference,
-      which computes the quantized model without its programs.
-    - If ``machine`` is the golden machine, and ``compiled`` contains only the programs and not the
-      model, nothing is compared.
+    The runs use the widths ``bits`` of nested weights in turn. Outputs, and tensors on a trace
+    port, are compared with the golden machine's. The golden machine's tensors are compared with the
+    integer reference's.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

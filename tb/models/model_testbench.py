@@ -41,12 +41,9 @@ def model_testbench(
 ) -> dict[str, str]:
     """Return the files of a compiled model's testbench, a dictionary from file name to text.
 
-    The files are the Verilog, the program, external memory, and the testbench's steps. ``top`` is
-    the name of the accelerator's module. Each input is an array of rows, as
-    :meth:`Artefact.request` accepts it. The testbench writes each input, runs the program, and
-    compares the output with the golden machine's output. Nested weights, which can be read at
-    several widths, are read with ``bits`` bits. The simulation ends with a line that begins with
-    PASS or FAIL.
+    The testbench runs the accelerator ``top`` on each input, and compares the output with the
+    golden machine's. ``bits`` is the width of nested weights. The last line of the simulation
+    begins with PASS or FAIL.
     """
     config = compiled.config
     writer = StepWriter(config)

@@ -33,15 +33,9 @@ def draw(
 ) -> None:
     """Write a PNG file with images of digits, the cycles of each model, and a timeline.
 
-    ``images`` [count, 8, 8] are the inputs of the models. The file shows some of them (see
-    :func:`chosen`) with the class that the first model predicted. ``results`` has one dictionary
-    for each model, with the model's name, predictions, accuracy and cycles.
-
-    The timeline is drawn from ``recording``, a recorded inference of the first model. If the models
-    ran on the golden machine, which has no clock, ``recording`` is None, and the file has no cycles
-    and no timeline.
-
-    Raises :class:`InputError` if the file cannot be written.
+    ``results`` has each model's measurements, and ``images`` [count, 8, 8] are the inputs. The
+    timeline shows ``recording``, an inference of the first model. Raises :class:`InputError` if the
+    file cannot be written.
     """
     clocked = any(result["where"] for result in results)
     heights = [1.35, 1.6 + 0.25 * len(results), 2.6]

@@ -40,23 +40,14 @@ class Place:
 
 
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
-    """Return a :class:`Place` for each recorded command: the tensor that it helps to compute.
+    """Return, for each recorded command, the tensor that the command helps to compute.
 
-    ``written`` has an element for each vector command: the range of a tensor's rows and columns
-    that the command writes, if any. The place of a command is determined as follows:
-
-    - A vector command that writes a range of a tensor has this range as its place.
-    - A STORE has the tensor of the last command before it that wrote the stored data.
-    - Any other command has the place of the first command after it that reads its result. For
-      example, the LOAD of a weight matrix has the place of the MATMUL that reads the matrix. The
-      MATMUL has the place of the DRAIN that writes the product.
-    - If these rules find no tensor, the place is empty.
-
-    If the number of vector commands differs from the length of ``written``, the program was not
-    compiled from a model. In such a program, the place of a vector command is the name of its
-    opcode.
+    ``written`` has the part of a tensor that each vector command writes. Other commands have the
+    place of the first command that reads their result, but a STORE has the tensor that it stores.
+    Unknown places are empty.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
+    # If a program was not compiled from a model, the place of a vector command is its opcode.
     fits = len(written) == len(vector)
     tensors = dict(zip(vector, written, strict=True)) if fits else {}
     touched = [_hulls(command, config) for command in commands]

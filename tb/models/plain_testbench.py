@@ -109,18 +109,13 @@ class Steps:
 
 
 def testbench(config: Config, seed: int, attachment: Attachment, top: str) -> dict[str, str]:
-    """Return a testbench with a random program: a dictionary from file name to the file's text.
+    """Return a testbench with a random program, a dictionary from file name to text.
 
-    The files are the Verilog, the program, external memory, and the testbench's steps.
-    ``attachment`` has the bus protocols of the accelerator's ports, and ``top`` is the name of its
-    module. ``seed`` determines the program, which has random instructions of every kind that the
-    configuration has. The program reads only data that it has written, so that the memories'
-    initial contents do not matter. The golden machine determines the expected contents of external
-    memory and the expected number of multiplications.
-
-    The simulation ends with a line that begins with PASS or FAIL. After FAIL, its exit status is
-    not 0. Raises :class:`InputError` if program memory is too small for the program.
+    ``top`` names the accelerator's module. The results are compared with the golden machine's. The
+    last line of the simulation begins with PASS or FAIL. Raises :class:`InputError` if the program
+    memory is too small.
     """
+    # The program reads only what it has written, so initial contents do not matter.
     program = random_program(config, np.random.default_rng(seed), STEPS, alone=True)
     if len(program.words) > config.control.program_depth:
         raise InputError(
@@ -155,14 +150,11 @@ def testbench_files(
     top: str,
     program: str,
 ) -> dict[str, str]:
-    """Return a testbench of an accelerator: a dictionary from file name to the file's text.
+    """Return the files of an accelerator's testbench, a dictionary from file name to text.
 
-    The testbench loads the instruction words ``words`` to program memory and the bytes ``memory``
-    to external memory. Then it executes ``steps``: each step sets or compares a value, or runs the
-    program. The testbench fails if loading or a run takes more than ``limit`` cycles.
-
-    ``attachment`` has the bus protocols of the accelerator's ports. ``top`` is the name of the
-    accelerator's module, and ``program`` the name of the file for ``words``.
+    The testbench loads the program ``words`` and the content ``memory``, then executes ``steps``.
+    Loading and each run may take ``limit`` cycles. ``top`` names the accelerator's module, and
+    ``program`` its file.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}

@@ -27,32 +27,11 @@ def run_answers(
     timing: MemoryTiming = PROMPT,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Answer questions on a machine; return a dictionary with the accuracy and the cycles.
+    """Answer questions by a language model on a machine; return the accuracy and the cycles.
 
-    ``answers`` lists pairs (question, right answer). A question is the source text of an
-    encoder-decoder, or the prompt of any other model. ``machine`` is a simulator's name or a
-    machine, as in :class:`celosia.tb.models.text_session.TextSession`. Each next token is the most
-    likely token. ``source`` is the float model (the model before quantization), which answers the
-    same questions, or None.
-
-    An answer ends with an end token, or at the model's last position. The answer to a prompt also
-    ends as soon as it has more characters than the right answer. If the tokenizer has no end token,
-    the answer to a prompt ends as soon as it has as many characters as the right answer.
-
-    ``accuracy`` is the share of answers that equal the right answer. For answers to prompts, spaces
-    at both ends are ignored. ``float_accuracy`` is the accuracy of the float model, or None without
-    a float model. ``wrong`` lists the wrong answers as [question, answer, right answer].
-
-    ``source_cycles`` is the number of cycles in which the machine processes all questions, and
-    ``answer_cycles`` the number of cycles for all answers. ``predicted_source_cycles`` and
-    ``predicted_answer_cycles`` are the compiler's predictions of these two numbers.
-    ``predicted_source_cycles`` is None if the model is not an encoder-decoder. On the golden
-    machine, which has no clock, all four numbers of cycles are None.
-
-    After each question, ``progress`` is called with two numbers: the answered questions, and all
-    questions.
-
-    Raises :class:`InputError` if a question has too many tokens.
+    ``answers`` lists pairs (question, right answer). The float model ``source`` answers them, too.
+    ``progress`` gets the numbers of answered and all questions. Raises :class:`InputError` if a
+    question is too long.
     """
     questions = [source_tokens(program, tokenizer, question) for question, _ in answers]
     session = TextSession(program, machine, timing)
@@ -139,6 +118,8 @@ class _Talk:
         return self._text(tokens)
 
     def _is_over(self, tokens: list[int]) -> bool:
+        # An answer to a prompt ends when it is longer than the right one. Without end tokens, it
+        # ends when it is as long.
         ends = self._tokenizer.ends
         if tokens[-1] in ends or len(tokens) >= self._places:
             return True

@@ -65,37 +65,13 @@ NO_FILES = Files()
 def read_inputs(
     model: str, source: Source, files: Files, count: int | None
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
-    """Return a triple: the inputs of a run, the calibration inputs, and the labels of the inputs.
+    """Return a run's first ``count`` inputs, its calibration inputs, and the labels of all inputs.
 
-    Inputs are arrays in the form that the model accepts. ``files`` has the paths of files, and the
-    number of random inputs.
-
-    The inputs of the run are:
-
-    - If a file of inputs is given (``files.inputs`` or ``files.answers``): the inputs in this file.
-    - If no file of inputs is given, and ``files.random`` is not 0: ``files.random`` random inputs.
-    - In all other cases: Celosia's test images of handwritten digits.
-
-    If ``count`` is not None, only the first ``count`` of these inputs are returned.
-
-    The calibration inputs are:
-
-    - If the inputs of the run are Celosia's images of digits: Celosia's training images of digits.
-    - If they are not, and a file ``files.calibration`` is given: the inputs in this file.
-    - If no file of calibration inputs is given, and the inputs of the run are texts: Celosia's
-      example sentences.
-    - In all other cases: the inputs of the run, also those after the first ``count``.
-
-    The labels are the right classes of all inputs of the run, also of those after the first
-    ``count``. If the labels are unknown, None is returned for them.
-
-    Raises :class:`InputError` in these cases:
-
-    - A file or the count cannot be used.
-    - The numbers of labels and inputs differ.
-    - Neither a file of inputs nor random inputs are given, and the model does not accept Celosia's
-      images of digits.
+    Without inputs in ``files``, the inputs are Celosia's images of digits. Unknown labels are None.
+    Raises :class:`InputError` if a file or ``count`` cannot be used, or if inputs are missing for
+    the model.
     """
+    # Calibration inputs: training images, a given file, example sentences for texts, or all inputs.
     if not files.given():
         samples, images, right = read_digits(model, source)
         return first(list(images), count, "images"), list(samples), right

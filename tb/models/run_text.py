@@ -38,11 +38,10 @@ def run_text(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Continue a prompt by at most ``steps`` tokens; return the text and the run's measurements.
+    """Continue a prompt by at most ``steps`` tokens; return :meth:`TextRun.figures`.
 
-    The result is a dictionary from name to value, described in :meth:`TextRun.figures`. ``show`` is
-    called with each piece of the text, first with the prompt. The other arguments and the errors
-    are described in :class:`TextRun`.
+    ``show`` is called with each piece of the text, first with the prompt. The other arguments and
+    the errors are those of :class:`TextRun`.
     """
     sampling = sampling or Sampling()
     run = TextRun(program, tokenizer, prompt, steps, machine, sampling, seed, timing, bits)
@@ -81,19 +80,9 @@ class Pieces:
 class TextRun:
     """A run of a language model on a machine, which continues a prompt by at most ``steps`` tokens.
 
-    For an encoder-decoder the prompt is the source text, and the generated text is the answer. The
-    answer has at most as many tokens as the decoder has positions.
-
-    ``machine`` is a simulator's name or a machine, as in
-    :class:`celosia.tb.models.text_session.TextSession`. ``sampling`` sets how each token is chosen;
-    ``seed`` is the seed of random choices.
-
-    Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The
-    machine processes the prompt with the first width, the first new token with the next one, and so
-    on; after the last width the list starts again.
-
-    Raises :class:`InputError` if ``steps`` is less than 1, the prompt cannot be encoded or is too
-    long, or the simulator cannot run here.
+    An encoder-decoder answers the prompt. ``machine`` is a machine or a simulator's name. Prompt
+    and steps use the widths ``bits`` of nested weights in turn. Raises :class:`InputError` for a
+    wrong argument.
     """
 
     def __init__(
@@ -155,24 +144,11 @@ class TextRun:
         return draw(logits, self._sampling, self._rng)
 
     def figures(self) -> dict[str, Any]:
-        """Return the text and the measurements of the run: a dictionary from name to value.
+        """Return the text and the measurements of the run, a dictionary from name to value.
 
-        A step processes one token that follows the prompt.
-
-        - ``cycles`` lists the cycles of each step, and ``mean_cycles_per_token`` is their mean.
-        - ``cycles_per_token`` is the number of cycles of the last step, and ``predicted_cycles`` is
-          the compiler's prediction of ``cycles_per_token``.
-        - ``last_position`` is the position of the last step's token.
-        - ``external_bytes`` is the number of bytes that the last step reads from and writes to
-          external memory, or None if the machine has no counters or no clock.
-        - ``where`` is a dictionary from an activity of the array to its cycles in all steps (see
-          ``celosia.sim.report.where``).
-        - ``engines`` is a dictionary from an engine to a dictionary from the engine's activities to
-          cycles.
-        - ``source_cycles`` (only for an encoder-decoder) is the number of cycles of the encoder,
-          and ``predicted_source_cycles`` is the prediction of ``source_cycles``.
-
-        If the machine has no clock, or if there was no step, all cycles of steps are None.
+        A step processes one token after the prompt. ``cycles`` lists the cycles of all steps.
+        ``cycles_per_token``, ``predicted_cycles`` and ``external_bytes`` belong to the last step.
+        Without a clock, cycles are None.
         """
         return {
             "text": self._pieces.text,
@@ -205,25 +181,11 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
 def run_figures(
     session: TextSession, turns: Sequence[Turn], compared: Sequence[Turn]
 ) -> dict[str, Any]:
-    """Return the measurements of a session with one or more texts: a dictionary from name to value.
+    """Return the measurements of a session, a dictionary from name to value.
 
-    A step is the run of the machine that processes one token of every text. ``turns`` lists the
-    measurements of the steps. ``compared`` lists the measurements of all runs whose tensors were
-    compared with expected tensors.
-
-    The result has these entries, among others:
-
-    - ``where``: the cycles of each activity of the array in all steps;
-    - ``engines``: the cycles of each activity of each engine in all steps;
-    - ``counters``: the sum of each counter of the machine over all steps;
-    - ``macs``: the number of useful products (those without padding) in the last step;
-    - ``external_bytes``: the number of bytes that the last step read from and wrote to external
-      memory;
-    - ``tensors``: the number of compared tensors;
-    - ``mismatches``: the number of compared tensors that differ from the expected ones.
-
-    If the machine has no counters or is the golden machine, which has no clock, ``where`` and
-    ``engines`` are empty, and ``external_bytes`` is None.
+    ``turns`` are runs that process one token of each text; ``macs`` and ``external_bytes`` belong
+    to the last one. ``compared`` are all runs with compared tensors. Without a clock or counters,
+    values are None or empty.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

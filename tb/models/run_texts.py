@@ -62,33 +62,9 @@ def run_texts(
 ) -> dict[str, Any]:
     """Continue two prompts by at most ``steps`` tokens each; return the texts and measurements.
 
-    Every run of the program processes one token of each text that has not ended, first the tokens
-    of the prompts, then the new tokens. The result is a dictionary from the names of measurements
-    to values:
-
-    - ``texts``: a list with a dictionary for each text: ``text``, ``tokens`` and ``prompt_tokens``
-      (the number of tokens of the prompt);
-    - ``cycles``: a list with the cycles of each run.
-
-    The following values are measured only in the runs that processed a token of both texts:
-
-    - ``cycles_per_run``: the number of cycles of the last of these runs;
-    - ``cycles_per_token``: half of ``cycles_per_run``;
-    - ``predicted_cycles``: the compiler's prediction of ``cycles_per_run``;
-    - ``mean_cycles_per_token``: half of the mean number of cycles of these runs;
-    - ``where``: a dictionary from each activity of the array to the number of cycles that the array
-      spent on it in all these runs;
-    - ``engines``: for each engine, a dictionary from each activity of the engine to its number of
-      cycles in all these runs.
-
-    Nested weights can be read at several widths; ``bits`` lists the widths (bits) to use. The first
-    run uses the first width, the second run the next one, and so on; after the last width the list
-    starts again. The seed of random choices is ``seed`` for the first text, and ``seed + 1`` for
-    the second text. ``machine`` is a simulator's name or a machine, as in
-    :class:`celosia.tb.models.text_session.TextSession`.
-
-    Raises :class:`InputError` if ``steps`` is less than 1, a prompt cannot be encoded, has no token
-    or is too long, or the simulator cannot run here.
+    A run processes a token of each text. Except ``cycles``, measurements are of runs with both
+    texts. Arguments and errors are those of :class:`celosia.tb.models.run_text.TextRun`; no prompt
+    may be empty.
     """
     sampling = sampling or Sampling()
     if steps < 1:
@@ -99,6 +75,7 @@ def run_texts(
         if not tokens:
             raise InputError("Each of two prompts must have a token, but one has none")
         check_length(program, tokens, steps, program.places)
+        # Each text makes its own random choices.
         rng = np.random.default_rng(seed + number)
         texts.append(_Text(rng, tokens, len(tokens), len(tokens) + steps))
     session = TextsSession(program, machine, timing)

@@ -32,9 +32,9 @@ def widths_of(program: Artefact) -> tuple[int, ...]:
 def encoder_error(compiled: Artefact, inputs: Sequence[Floats]) -> str:
     """Return the first error of an encoder's program as a sentence, or an empty text.
 
-    ``inputs`` are matrices [tokens, features]. The program is checked for races of engines. Then
-    all tensors of the golden machine are compared with those of the integer reference, for each
-    input and each number of bits of nested weights.
+    The program is checked for races of engines. The golden machine's tensors for ``inputs``,
+    matrices [tokens, features], are compared with the integer reference's, at each width of nested
+    weights.
     """
     config = compiled.config
     if len(compiled.words) > config.control.program_depth:
@@ -85,9 +85,8 @@ class CheckedMachine(Interpreter):
 def decoder_error(program: Artefact, texts: Sequence[Sequence[int]]) -> str:
     """Return the first error of a language model's program as a sentence, or an empty text.
 
-    ``texts`` are token numbers, for two texts at once two. Each program is checked for races of
-    engines. Then the golden machine's logits are compared with those of the integer reference, for
-    each number of bits of nested weights.
+    The program is checked for races of engines. The golden machine's logits for ``texts``, lists of
+    token numbers, are compared with the integer reference's, at each width of nested weights.
     """
     for bits in widths_of(program):
         try:
@@ -110,20 +109,9 @@ def wrong_tensors(
 ) -> str:
     """Run a decoder on token sequences; return the names of wrong tensors, separated by commas.
 
-    ``session`` runs the decoder on a machine. Each element of ``texts`` is one token sequence, a
-    list of token numbers. The decoder processes the token sequences as follows:
-
-    - If ``session`` is a :class:`TextsSession`: two sequences at the same time, token by token.
-    - Otherwise: one sequence after another. The first tokens of a sequence are processed together,
-      as a prompt. The last ``STEPS`` tokens are then processed one by one.
-
-    If the model is an encoder-decoder, the encoder processes the first tokens of a sequence, as
-    many as it accepts. The decoder then processes the whole sequence. ``bits`` is the number of
-    bits that are read of each nested weight.
-
-    A tensor is wrong if it differs from the golden machine's tensor. If the session's machine is
-    the golden machine, only logits and chosen tokens are compared, with the integer reference. The
-    result is an empty string if no tensor is wrong.
+    The tensors are compared with the golden machine's. On the golden machine, only logits and
+    chosen tokens are compared, with the integer reference's. ``bits`` is the width of nested
+    weights.
     """
     session.bits = bits
     if isinstance(session, TextsSession):

@@ -41,9 +41,7 @@ class StepWriter:
         """Write bytes to external memory from the byte address ``addr`` on.
 
         Before the first program is loaded, ``addr`` must be 0, and the bytes are the initial
-        content of external memory. Later, one step for each memory word is appended to ``steps``,
-        the testbench's list of actions. In this step the testbench writes the word to external
-        memory.
+        content. Later, the testbench gets a step for each memory word, in which it writes the word.
         """
         self._machine.write_memory(addr, data)
         if self._loads:
@@ -88,12 +86,10 @@ class StepWriter:
         return self._machine.start(pc)
 
     def read_memory(self, addr: int, count: int) -> bytes:
-        """Return ``count`` bytes of the golden machine's external memory from ``addr`` on.
+        """Return ``count`` bytes of the golden machine's external memory.
 
-        ``addr`` is a byte address. It must be a multiple of the number of bytes in a memory word.
-        For each memory word that contains some of the ``count`` bytes, one step is appended to
-        ``steps``, the testbench's list of actions. In this step the testbench compares the word in
-        its external memory with the golden machine's word.
+        The byte address ``addr`` must be a multiple of a memory word's bytes. The testbench gets a
+        step for each of these words, in which it compares its word with the golden machine's.
         """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))

@@ -20,14 +20,9 @@ def text_samples(
 ) -> list[Sample]:
     """Return one :class:`Sample` per prompt: the prompt's tokens and at most ``steps`` new tokens.
 
-    The program runs on ``machine`` and always chooses the most likely token. ``machine`` is a
-    simulator's name or a machine, as in :class:`celosia.tb.models.text_session.TextSession`.
-    ``prompts`` has one prompt, or two if each run of the program processes two texts. For an
-    encoder-decoder the prompt is the source text, and the new tokens are the answer. Nested
-    weights, which can be read at several widths, are read with ``bits`` bits.
-
-    Raises :class:`InputError` if a prompt cannot be encoded or is too long, if one of two prompts
-    has no token, or if the simulator cannot run here.
+    Each new token is the most likely one. ``machine`` is a machine or a simulator's name, and
+    ``bits`` the width of nested weights. Raises :class:`InputError` for an unusable prompt or
+    simulator.
     """
     if program.batch > 1:
         both = run_texts(program, tokenizer, prompts, steps, machine, bits=(bits,))["texts"]

@@ -52,25 +52,11 @@ class Turn:
 
 
 class TextSession:
-    """A text that a language model processes token by token on a machine.
+    """A text that a language model processes token by token on a machine, or on a named simulator.
 
-    ``program`` is the compiled language model. ``machine`` is a machine with external memory, or a
-    name in ``celosia.tb.machine.toolchain.MACHINES``: a simulator of the circuit, or ``golden``.
-    ``timing`` is the timing of external memory for a machine given by its name.
-
-    If the machine is not the golden machine, each program also runs on the golden machine, and the
-    chosen tokens of both machines are compared. If the machine has a trace port, the signatures
-    (hashes) of all written tensors are also compared.
-
-    If the machine is the golden machine, its chosen tokens are compared with the tokens of the
-    integer reference, :func:`celosia.generators.reference.integers.evaluate`. This comparison is
-    made only if ``program`` is an :class:`Artefact`, which contains the decoder.
-
-    ``turns`` lists the measurements (a :class:`Turn`) of each call of :meth:`step` and
-    :meth:`take`.
-
-    Raises :class:`InputError` if ``machine`` is an unknown name or a simulator that cannot run
-    here.
+    Tokens, and tensors on a trace port, are compared with the golden machine's. The golden
+    machine's tokens are compared with the integer reference's. Raises :class:`InputError` if the
+    simulator cannot run here.
     """
 
     def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):
@@ -248,13 +234,9 @@ def run_tokens(
 ) -> tuple[list[NDArray[np.float64]], Turn]:
     """Run a language model on several texts; return the logits for each text, and measurements.
 
-    Each text in ``texts`` is a row of token numbers [n]. The logits [vocabulary] are those of the
-    text's next token. For an encoder-decoder the text is the source text, and the logits are those
-    of the answer's first token. Nested weights, which can be read at several widths, are read with
-    ``bits`` bits.
-
-    The measurements (a :class:`Turn`), such as the number of cycles, are sums over all runs for the
-    texts, and over the programs that load weights onto the chip.
+    A text is a row of token numbers [n], an encoder-decoder's source text. Logits [vocabulary] are
+    those of the next token. The measurements are sums over all runs, with those that load weights
+    onto the chip.
     """
     session, outputs = TextSession(program, machine, timing), []
     session.bits, total = bits, session.setup

@@ -24,13 +24,9 @@ def text_testbench(
 ) -> dict[str, str]:
     """Return the files of a compiled decoder's testbench, a dictionary from file name to text.
 
-    The files are the testbench's Verilog, the first program in program memory, the initial content
-    of external memory, and the steps that the testbench executes. ``top`` is the name of the
-    accelerator's module. The testbench first runs the programs that load weights onto the chip.
-    Then it continues each prompt by at most ``count`` tokens, and compares each new token with the
-    token that the golden machine chose for this text. Nested weights, which can be read at several
-    widths, are read with ``bits`` bits. The simulation ends with a line that begins with PASS or
-    FAIL.
+    The accelerator ``top`` continues each prompt by at most ``count`` tokens, compared with the
+    golden machine's. ``bits`` is the width of nested weights. The last line of the simulation
+    begins with PASS or FAIL.
     """
     writer = StepWriter(program.config)
     text_samples(program, tokenizer, prompts, count, writer, bits)

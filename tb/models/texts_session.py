@@ -12,10 +12,8 @@ from celosia.tb.models.text_session import TextSession
 class TextsSession(TextSession):
     """Two texts that a language model processes together on a machine, token by token.
 
-    The texts may have different lengths: the next token of each text has a separate position.
-    ``program`` is the compiled language model; its field ``batch`` must be 2. The arguments and
-    errors are those of :class:`celosia.tb.models.text_session.TextSession`. As in that class,
-    tokens and tensors are compared with those of the golden machine or of the integer reference.
+    The texts may have different lengths. ``program.batch`` must be 2. The arguments, the
+    comparisons and the errors are those of :class:`celosia.tb.models.text_session.TextSession`.
     """
 
     def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):
@@ -28,22 +26,11 @@ class TextsSession(TextSession):
     def advance(
         self, tokens: Sequence[int | None], choose: Callable[[int], int | None]
     ) -> list[int | None]:
-        """Process one token of each text, and return a list with one result for each text.
+        """Process one token of each text; return the results of ``choose``, one for each text.
 
-        ``tokens`` has one element for each text:
-
-        - If the element is a token: the model processes the token as the text's next token. The
-          method then calls ``choose`` with the text's index, counted from 0. The text's result is
-          the return value of ``choose``: the token that follows, or None.
-        - If the element is None: the text does not change, ``choose`` is not called for the text,
-          and the text's result is None.
-
-        The caller provides ``choose``. Within ``choose``, the caller can call :meth:`logits` for
-        the logits of this text's next token, or :meth:`TextSession.choose` for the most likely next
-        token.
-
-        Each call of :meth:`advance` appends its cycles and counters to the session's list
-        ``turns``.
+        ``choose`` is called with a text's index after its token. There, :meth:`logits` and
+        :meth:`TextSession.choose` give this text's next token. A text with None in ``tokens`` is
+        left out, and its result is None.
         """
         # A text without a new token gets its last token again, at the same position.
         positions = [

@@ -27,16 +27,8 @@ def timeline(
 ) -> dict[str, Any]:
     """Return a recorded run as a dictionary in the Trace Event Format; 1 microsecond is 1 cycle.
 
-    There is a track for the model's operations and a track for each engine. On an engine's track,
-    each slice (bar) is either a command or a wait.
-
-    The slice of a command contains its operands. It begins in the cycle in which the command
-    becomes the oldest of the engine's unfinished commands, and it ends when the command is done. In
-    a wait the engine executes no command, because its next command needs dependency tokens from
-    other engines. The slice's name lists the engines that have not sent these tokens yet.
-
-    Counters show, for each window of cycles, the array's activity (percent of the window) and the
-    bytes per cycle that external memory transfers.
+    There are tracks for the model's operations ``done``, and for each engine's commands and waits
+    for other engines. Counters show the array's activity (%) and external memory's bytes per cycle.
     """
     events = list(_names(title))
     for operation in done:
@@ -50,6 +42,7 @@ def timeline(
     for command, place in zip(recording.commands, places, strict=True):
         events.append(_command(command, place))
     for engine in Engine:
+        # A wait is drawn only while the engine executes no command.
         events += _waits(recording, engine)
     events += _counters(recording, mem_bytes)
     return {

@@ -28,18 +28,15 @@ LEAST_WINDOW = 16
 
 @dataclass(frozen=True)
 class Traced:
-    """A recorded inference of a model.
-
-    ``recording`` has the commands of the inference. ``places`` lists, for each command, the tensor
-    that it helps to compute. ``operations`` lists the cycles, products and traffic of each
-    operation of the model. ``figures`` is a dictionary from the names of measurements of the
-    inference to values.
-    """
+    """A recorded inference of a model."""
 
     recording: Recording
     places: list[Place]
+    """The tensor that each recorded command helps to compute."""
     operations: list[Operation]
+    """Cycles, products and memory traffic of each operation of the model."""
     figures: dict[str, Any]
+    """Measurements of the inference, from name to value."""
 
 
 def trace_model(
@@ -52,11 +49,9 @@ def trace_model(
 ) -> Traced:
     """Run a model on the first input from ``files``, and return the recorded inference.
 
-    If ``files`` names no inputs, the input is the first image of the test split of the digits data
-    set. ``tokens`` is the number of tokens that an encoder is compiled for, if it accepts any
-    number.
-
-    Raises :class:`InputError` if the model, the simulator or a file cannot be used.
+    Without inputs in ``files``, the input is a test image of a digit. An encoder for any length is
+    compiled for ``tokens`` tokens. Raises :class:`InputError` if the model, the simulator or a file
+    cannot be used.
     """
     check_clocked(simulator)
     source = load_source(model, tokens)
@@ -79,12 +74,9 @@ def trace_compiled(
     simulator: str,
     timing: MemoryTiming,
 ) -> Traced:
-    """Run one inference of a compiled model on a simulated machine, and return its :class:`Traced`.
+    """Run one inference of a compiled model on a simulated machine; return the recorded inference.
 
-    A :class:`Traced` has the commands of the inference, the tensor that each command helps to
-    compute, and measurements such as the cycles of each operation. ``values`` is the input of the
-    inference, ``simulator`` is the name of the simulator, and ``timing`` is the timing of external
-    memory.
+    ``values`` is the inference's input, and ``timing`` the timing of external memory.
     """
     config = compiled.config
     window = max(LEAST_WINDOW, compiled.macs(rows=len(values)) // config.elements // WINDOWS)

@@ -35,15 +35,10 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 
 
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
-    """Return a roofline plot: a dot for each operation, and a line for the limit of performance.
+    """Return a roofline plot of operations: products per cycle over products per external byte.
 
-    The vertical axis shows products per cycle. The horizontal axis shows products per byte of
-    external memory traffic.
-
-    The line is the smaller of two limits: the number of array elements, and the products per byte
-    times the memory port's bytes per cycle. If an operation's weights were loaded before the
-    operation, its dot may be above the line. The dot of an operation without external traffic is at
-    the right edge.
+    The line is the limit by the array and by the memory port. A dot above the line is an operation
+    whose weights were loaded earlier. Dots without external traffic are at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -118,14 +113,9 @@ def utilization(
 ) -> Figure:
     """Return a plot of the array's utilization over the cycles of a run.
 
-    The upper part shows each operation in ``done`` as one bar, or as several bars if the operation
-    is interrupted. The width of a bar is a number of cycles, and its height is the utilization in
-    percent. An outline above the bar shows the utilization if products with padding are counted,
-    too. A dotted line shows ``total``, the utilization of the whole run.
-
-    The lower part shows how the array spent the cycles. For each window of cycles, it shows the
-    percentage of five activities: computing, waiting for a memory, waiting for another engine,
-    waiting for weights or sums (``fill``), and idling.
+    Above, each operation is a bar of its utilization (%), with an outline that includes padding; a
+    dotted line shows ``total``, the run's utilization. Below is the share (%) of each activity of
+    the array in windows of cycles.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

@@ -40,21 +40,11 @@ _SEED = 2
 def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dict[str, Any]:
     """Run the model at ``path`` on random inputs on the golden machine; return the results.
 
-    ``tokens`` is the number of tokens of each input, if the model is an encoder that accepts any
-    number. ``tokenizer`` is the tokenizer's file for a checkpoint of llama2.c. The result is a
-    dictionary with the entries below.
-
-    ``tensors`` is the number of tensors compared with the integer reference, and ``mismatches`` is
-    the number of tensors that differ. ``cosine`` is the smallest cosine similarity between an
-    output of the quantized model and the float model's output. ``cycles`` is a predicted number of
-    cycles. For an encoder, these are the cycles of an inference at full length; for a decoder, the
-    cycles of a token at the last position.
-
-    ``machine`` and ``host`` are texts that name the model's parts that run on the machine and on
-    the host. ``unused`` is the number of the file's tensors that have no effect on the output.
-    ``refused`` is None if the model is supported. Otherwise it is the error's message, and all
-    other entries are None.
+    ``tokens`` is the length for an encoder that accepts any length, and ``tokenizer`` the file for
+    a checkpoint of llama2.c. ``cosine`` is the lowest similarity to the float model's outputs. For
+    a refused model, only ``refused`` is not None.
     """
+    # The predicted cycles are an inference's at full length, or a token's at the last position.
     none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine", "cycles"))
     try:
         if is_text(str(path)):

@@ -14,21 +14,11 @@ from celosia.generators.reference.integers import evaluate, taken_in
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return a tensor without the elements that its inference does not use.
+    """Return a tensor without elements of padding tokens or outside of the attention window.
 
-    Unused elements belong to padding tokens, or to pairs of tokens outside of the attention window.
-    ``name`` is the name of ``tensor``, and ``length`` is the number of tokens without padding.
-
-    - Scores and probabilities, [heads, rows, sequence], of a model with an attention window:
-      elements outside of the window are replaced by 0. Elements of padding tokens inside the window
-      remain.
-    - Scores and probabilities of a model without an attention window: only the first ``length``
-      rows and columns of each head are returned.
-    - Any other tensor with one row for each token: only the first ``length`` rows are returned.
-    - A tensor without a row for each token: the whole tensor is returned.
-
-    If the model has a fixed number of tokens, there are no padding tokens. No rows or columns are
-    then removed.
+    ``length`` is the number of tokens without padding; other rows, and columns of scores and
+    probabilities, are removed. With an attention window, scores and probabilities outside of it are
+    0 instead.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:
@@ -54,19 +44,11 @@ def differing(
     bits: int = OPERAND_BITS,
     output: Ints | None = None,
 ) -> tuple[list[str], int]:
-    """Return the names of wrong tensors, and the number of compared tensors.
+    """Return the names of tensors that differ from the integer reference, and the number compared.
 
-    A tensor is wrong if it differs from the tensor of the integer reference, which computes the
-    quantized model without its programs. ``tensors`` are the tensors of an inference with the input
-    ``values``, from :meth:`celosia.generators.runtime.golden.GoldenModel.tensors`. If the weights
-    are nested (readable at several widths), ``bits`` is the width at which they were read.
-
-    ``output`` is the array of integers that the host reads as the model's output. If ``output``
-    differs from the reference, the name ``read by the host`` is added to the names. If ``output``
-    is None, the output is not compared.
-
-    Transposed copies of tensors are not compared. If the configuration's field ``fused`` is set,
-    the inputs of softmax and norm are not compared, because they are never written to memory.
+    ``tensors`` are the golden machine's for the input ``values``, at the width ``bits`` of nested
+    weights. A wrong ``output`` is named ``read by the host``. Transposed copies and fused inputs
+    are not compared.
     """
     model, length = compiled.graph.description, compiled.length(len(values))
     inputs, last = np.split(values, compiled.batch), compiled.graph.output
