@@ -99,6 +99,19 @@ def fused(form: Form, good: bool) -> str:
     return form.add("Add", x, form.mlp(x))
 
 
+def fused_product(form: Form, good: bool) -> str:
+    """Scores as one node that multiplies and scales, as ONNX Runtime's optimizer writes it."""
+    if good:
+        return form.block("x")
+    query, key, value = (form.linear("x", 6) for _ in range(3))
+    scores = form.add(
+        "FusedMatMul", query, key, domain="com.microsoft", alpha=6**-0.5, transB=1, transA=0
+    )
+    x = form.add("MatMul", form.add("Softmax", scores, axis=-1), value)
+    x = form.add("Add", "x", form.linear(x, 6))
+    return form.add("Add", x, form.mlp(x))
+
+
 def epsilon(form: Form, good: bool) -> str:
     """A norm with an epsilon, or without."""
     gains = np.ones(6, np.float32)
@@ -250,6 +263,7 @@ MAKE = {
     "branch": branch,
     "selection": selection,
     "fused_attention": fused,
+    "fused_nodes": fused_product,
     "epsilon_reason": epsilon,
     "batch_norm_reason": batch_norm,
     "cross_reason": other_sequence,

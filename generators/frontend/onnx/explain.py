@@ -21,6 +21,13 @@ _REASONS = {
     if "sign" in thing
 }
 """Name and remedy by a part of the reason why a node is not understood."""
+_DOMAINS = {
+    thing["domain"]: f"it holds {thing['thing']}; {thing['remedy']}"
+    for thing in _THINGS.values()
+    if "domain" in thing
+}
+"""Name and remedy for unknown nodes of each domain other than ONNX's own."""
+_UNKNOWN = "this kind of node is not known"
 _END = _REASONS[_THINGS["end_reason"]["sign"]]
 """The least specific explanation."""
 
@@ -39,7 +46,7 @@ def explain(
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
-    things = held(graph.model)
+    things = held(graph.model) or _of_domains(graph.model, reasons)
     if not things and "Softmax" not in kinds and _known(text) != [_END]:
         things.append("it holds no attention; give a Transformer encoder")
     if not things:
@@ -50,6 +57,17 @@ def explain(
         things.append("it holds parts that are not those of an encoder; see the nodes")
     nodes = "; ".join(_grouped(re.sub(r"\s+", " ", line) for line in text))
     return "; and ".join(things) + (f" ({nodes})" if nodes else "")
+
+
+def _of_domains(model: Any, reasons: list[str]) -> list[str]:
+    """Return the explanations of nodes of other domains that are not known."""
+    unknown = [line for line in reasons if line.endswith(_UNKNOWN)]
+    domains = {
+        node.domain
+        for node in model.graph.node
+        if any(f" ({node.op_type}): " in line for line in unknown)
+    }
+    return [thing for domain, thing in _DOMAINS.items() if domain in domains]
 
 
 def _known(text: list[str]) -> list[str]:
