@@ -32,6 +32,8 @@ from celosia.generators.frontend.weights import Floats
 
 TOLERANCE = 1e-3
 """Tolerance of an imported model against the graph, relative to the largest output."""
+_LEAST = 1e-3
+"""The largest output below which the tolerance falls no more, for sums that cancel in float32."""
 _SEED = 1
 _FEW = 100
 """Token numbers that surely exist, as far as a table is visible."""
@@ -339,12 +341,12 @@ class Graph:
         """Raise :class:`InputError` if the imported model's ``outputs`` differ from the graph's.
 
         ``expected`` are the graph's outputs, of the same shape. Elements may differ by 0.001 times
-        the largest magnitude in ``expected``, or by 0.001 if that is more. ``subject`` names the
+        the largest magnitude in ``expected``, or by 1e-6 if that is more. ``subject`` names the
         outputs in the message.
         """
         alike = outputs.shape == expected.shape
         worst = float(np.abs(outputs - expected).max()) if alike else math.inf
-        if not worst <= TOLERANCE * max(float(np.abs(expected).max()), 1.0):
+        if not worst <= TOLERANCE * max(float(np.abs(expected).max()), _LEAST):
             raise InputError(
                 f"Model {self.path} differs from the meaning of its nodes: {subject} differ by "
                 f"{worst:.3g}"
