@@ -37,6 +37,8 @@ TEXT = {
     "intermediate_size": 48,
     "max_position_embeddings": 20,
 }
+NO_WIDTH = {name: value for name, value in TEXT.items() if name != "intermediate_size"}
+"""Settings of classes that have another name for the width of a hidden layer."""
 IMAGE = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
@@ -101,7 +103,7 @@ def folders() -> Iterator[Made]:
         ("StableLmForCausalLM", {**DECODER, "use_qkv_bias": True}),
         ("Starcoder2ForCausalLM", DECODER),
         ("OlmoForCausalLM", DECODER),
-        ("OPTForCausalLM", {**TEXT, "ffn_dim": 48, "word_embed_proj_dim": 32}),
+        ("OPTForCausalLM", {**NO_WIDTH, "ffn_dim": 48, "word_embed_proj_dim": 32}),
         ("GPTNeoXForCausalLM", {**TEXT, "use_parallel_residual": False, "rotary_pct": 0.5}),
         ("GPTNeoForCausalLM",
          {"vocab_size": 50, "hidden_size": 32, "num_layers": 2, "num_heads": 4,
