@@ -15,9 +15,9 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 class Bus:
     """Model of two DDR3 byte lanes, and of the registers by which a circuit initializes them.
 
-    ``windows`` lists, for each lane, a dictionary from bit slip to the read delays that work. In
-    the final test, lanes in ``late`` always pass, lanes in ``wrong`` return a wrong bit, and lanes
-    in ``silent`` send no strobe.
+    ``windows`` lists, for each lane, the read delays that work, by bit slip. In the final test,
+    lanes in ``late`` always pass, lanes in ``wrong`` return a wrong bit, and lanes in ``silent``
+    send no strobe.
     """
 
     def __init__(

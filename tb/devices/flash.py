@@ -39,8 +39,8 @@ class FlashModel:
     """A model of an SPI flash chip at its pins, which asserts the data sheet's rules.
 
     ``clock`` is the circuit's clock (Hz), ``way`` the delay of the wires to the chip and back (ns),
-    and ``quad`` the chip's bit QE. Bytes after ``contents`` are 255. ``wrong`` is a mask of bits
-    that are inverted in each sent byte.
+    and ``quad`` the chip's bit QE. Bytes after ``contents`` are 255. ``wrong`` is a mask of
+    inverted bits in each byte.
     """
 
     def __init__(

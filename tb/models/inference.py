@@ -145,9 +145,9 @@ def run_inferences(
 ) -> Inferences:
     """Run a compiled model on inputs, on a new machine; return outputs and measurements.
 
-    ``simulator`` is a simulator's name or ``golden``. A simulated run is recorded in windows of
-    ``window`` cycles, if this is not 0. Other arguments are those of :func:`infer`. Raises
-    :class:`InputError` if the simulator cannot run here.
+    ``simulator`` is a simulator's name or ``golden``. If ``window`` is not 0, a simulated run is
+    recorded in windows of so many cycles. :func:`infer` has the other arguments. Raises
+    :class:`InputError` if the simulator cannot run.
     """
     machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)
     recordings: list[Recording] = []

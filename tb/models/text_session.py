@@ -55,8 +55,8 @@ class TextSession:
     """A text that a language model processes token by token on a machine, or on a named simulator.
 
     Tokens, and tensors on a trace port, are compared with the golden machine's. The golden
-    machine's tokens are compared with the integer reference's. Raises :class:`InputError` if the
-    simulator cannot run here.
+    machine's tokens are compared with the integer reference's. Raises :class:`InputError` if a
+    simulator cannot run.
     """
 
     def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):

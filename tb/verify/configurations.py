@@ -36,13 +36,9 @@ Random = np.random.Generator
 def random_config(rng: Random) -> Config:
     """Return a random valid configuration, small enough for a simulation.
 
-    Nine of ten arrays have 1 to 12 rows and columns, the others 1 to 24. Each optional unit is
-    absent in at least a quarter of the configurations. Sizes and widths are random. An option such
-    as a weight format has its default value in at least half of the configurations. If a random
-    value is not admissible, the default value replaces it.
-
-    A scratchpad bank has at least 256 bytes, 8 lines of the widest access, and 2 parameter words of
-    the vector engine. External memory has at least 64 KB, and program memory 1,200 words.
+    Arrays have at most 12 rows and columns, or 24 in one of ten. Each optional unit is absent in at
+    least a quarter of the configurations. Program memory has at least 1,200 words, and external
+    memory 64 KB.
     """
     config = _base(rng)
     for option in _OPTIONS:
@@ -84,6 +80,7 @@ def _base(rng: Random) -> Config:
     wider = [count for count in range(lanes, cols + 1, lanes) if not cols % count]
     softmax_lanes = int(rng.choice([0, *wider])) * units["softmax"]
     line = max(max(rows, cols) << wide, 2 * max(lanes, softmax_lanes), mem_width // 8)
+    # A bank has 8 lines of the widest access, and 2 parameter words of the vector engine.
     banks = int(1 << rng.integers(5))
     bank_bytes = max(8 * next_power_of_two(line), next_power_of_two(2 * PARAM_BYTES * lanes), 256)
     max_k = _between(rng, 40, 3000)

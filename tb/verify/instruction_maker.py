@@ -33,18 +33,17 @@ _TAKERS = {"softmax": Opcode.SOFTMAX, "norm": Opcode.NORM}
 class InstructionMaker:
     """Generator of random instructions for the engines of a configuration.
 
-    The instructions use two areas of external memory, each with ``IMAGE_ROWS`` rows of
-    ``row_bytes`` bytes. LOAD reads from the area at address 0, and STORE writes to the area at
-    ``result_addr``. ``filled`` is a dictionary from accumulator address to shape (m, n). It lists
-    the matrices of sums that earlier instructions have written to the accumulators, and that no
-    instruction has read yet.
+    Two areas of external memory have ``IMAGE_ROWS`` rows each: LOAD reads from the one at address
+    0, and STORE writes to the one at ``result_addr``.
     """
 
     config: Config
     rng: np.random.Generator
     row_bytes: int
+    """Number of bytes of a row in external memory."""
     result_addr: int
     filled: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Shapes (m, n) of sums that no instruction has read yet, by their accumulator addresses."""
 
     def _below(self, high: int) -> int:
         return int(self.rng.integers(high))

@@ -67,11 +67,10 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
 def with_zero_tiles(
     rng: np.random.Generator, weights: Weights, config: Config, share: float, of: str = ""
 ) -> Weights:
-    """Return ``weights`` with some tiles of their matrices set to zero.
+    """Return ``weights`` with a random share ``share`` of each matrix's tiles set to zero.
 
-    ``share`` is the fraction of a matrix's tiles that become zero; these tiles are chosen at
-    random. A tile has the size of the array of ``config``. Only matrices whose names contain the
-    text ``of`` are changed, or all matrices if ``of`` is empty.
+    A tile has the size of the array of ``config``. Only matrices whose names contain ``of`` are
+    changed.
     """
     cols, rows = config.array.cols, config.array.rows
     changed = dict(weights)

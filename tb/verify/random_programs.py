@@ -22,11 +22,10 @@ CLEARED_ROW = 256
 
 
 def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
-    """Return instructions that clear most on-chip memories, but not the accumulators.
+    """Return instructions that clear the scratchpad, parameters, tables and resident weights.
 
-    The cleared memories are the scratchpad, the vector engine's parameters and lookup tables, and
-    the tiles of resident weights. The instructions copy zeros from external memory: there must be
-    ``CLEARED_ROW`` bytes of zeros at the address ``zeros``.
+    The instructions copy ``CLEARED_ROW`` bytes of zeros, which must be in external memory from the
+    address ``zeros`` on.
     """
     row = min(CLEARED_ROW, config.bank_bytes)
     rows = config.bank_bytes // row
@@ -64,9 +63,8 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
 def clearing_sums(config: Config) -> list[Instruction]:
     """Return DRAIN instructions that clear the accumulators.
 
-    A DRAIN clears the accumulators that it reads, and writes their requantized sums to the
-    scratchpad. The instructions must run after :func:`clearing`, which sets all parameters to 0.
-    Then the requantized sums are 0, and the scratchpad stays cleared.
+    The instructions must run after those of :func:`clearing`; otherwise they write other values
+    than zeros to the scratchpad.
     """
     program = []
     for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):
@@ -240,13 +238,9 @@ def random_program(
 ) -> RandomProgram:
     """Return a random program: loads, then ``steps`` random instructions, then drains.
 
-    The initial external memory has random bytes, a fifth of them zero; loads copy parts of it to
-    the scratchpad. The drains at the end clear all accumulators that still hold sums. Registers and
-    loops are used, so that some instructions run more than once.
-
-    If ``alone`` is true, the program first clears all on-chip memories that a machine does not
-    clear after a reset. If it is false, the caller must ensure that all on-chip memories are zero
-    before the run.
+    With ``alone``, the program first clears the memories that a reset does not clear. Without
+    ``alone``, all on-chip memories must be zero before the run. Some instructions run more than
+    once, in loops.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)

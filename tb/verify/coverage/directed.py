@@ -51,12 +51,10 @@ def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
 
 @cache
 def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
-    """Return the largest legal value of an operand that gives a size, such as m (rows).
+    """Return the largest legal value of an instruction's size, such as m (rows), or 0.
 
-    The value is that of the operand ``size`` of an instruction with the opcode ``opcode`` and the
-    flag ``flag`` (no flag if ``flag`` is empty). The instruction's other sizes have their smallest
-    values. The result is 0 if no such instruction is legal on the configuration, or if even the
-    smallest matrices do not fit its memories.
+    The instruction has the flag ``flag``, or no flag if this is empty, and its other sizes are the
+    smallest. Its matrices must fit the memories. The result is 0 if no such instruction is legal.
     """
     rng = np.random.default_rng(0)
     flags = companions(opcode, flag, config)
@@ -75,11 +73,9 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
 
 
 def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[str, int]:
-    """Return the smallest allowed sizes of an instruction, such as m (rows) and n (columns).
+    """Return the smallest allowed sizes of an instruction, such as m (rows), by their names.
 
-    The instruction has the opcode ``opcode`` and the flags ``flags``. The result is a dictionary
-    from the name of an operand in ``SIZES`` to its smallest value. An instruction may have all
-    these smallest values at the same time.
+    An instruction with this opcode and these flags may have all smallest sizes at the same time.
     """
     least = {name: 1 for name in SIZES if name in DEFINITIONS[opcode].operands}
     if "rotate" in flags:
@@ -100,12 +96,11 @@ def build(
     *,
     least: bool = False,
 ) -> Instruction | None:
-    """Return a random instruction with the given flags and sizes, or None if all attempts fail.
+    """Return a random instruction with the given flags and sizes, or None if no attempt succeeds.
 
-    ``asked`` is a dictionary from the name of a size, such as ``m``, to the required value. The
-    other sizes are random in the first 11 attempts. In the 12th and last attempt they have the
-    smallest allowed values. If ``least`` is true, only this last attempt is made. An attempt fails
-    if the instruction is not legal, or if its matrices do not fit the memories.
+    ``asked`` has the required sizes, by names such as ``m``. Other sizes are random, or the
+    smallest in the last attempt, which is the only one with ``least``. The result is legal, and its
+    matrices fit the memories.
     """
     if index_of(flags) > len(config.formats):
         return None

@@ -1,8 +1,7 @@
 """Goals of functional coverage: combinations of instruction, flag and size that tests must cover.
 
-A goal is reached if the machine executes a certain instruction with a certain flag (or without
-flags), and with a certain size. A size is an operand that gives a number of rows, columns or bytes.
-There are goals for the boundary values of each size, such as 1 and the largest value.
+A size is an operand that gives a number of rows, columns or bytes. Goals have boundary values of
+sizes, such as 1 and the largest value.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,17 +28,15 @@ STALLS = {
 
 @dataclass(frozen=True, order=True)
 class Goal:
-    """A goal of functional coverage: an instruction with a flag and a certain value of one size.
-
-    A size is an operand that gives a number of rows, columns or bytes. ``size`` is the name of the
-    size, such as ``m``, and ``value`` its value. ``bound`` is the name of this value, such as
-    ``largest``. ``flag`` is empty for an instruction without flags.
-    """
+    """A goal of functional coverage: an instruction with a flag and a certain value of one size."""
 
     opcode: Opcode
     flag: str
+    """Empty for an instruction without flags."""
     size: str
+    """Name of the operand, such as ``m`` for rows."""
     bound: str
+    """Name of the value, such as ``largest``."""
     value: int
 
     def __str__(self) -> str:
@@ -49,18 +46,10 @@ class Goal:
 
 @cache
 def goals(config: Config) -> tuple[Goal, ...]:
-    """Return the goals of functional coverage that a configuration's instructions can reach.
+    """Return the goals of functional coverage: legal instructions with boundary values of a size.
 
-    A goal is an instruction with a certain flag and a certain value of one size. A size is an
-    operand that gives a number of rows, columns or bytes, such as ``m``, the number of rows. For
-    each flag and each size there are goals with four values of the size:
-
-    - 1;
-    - the number of elements that the hardware processes at once, such as the array's rows;
-    - one more than this number;
-    - the largest legal size for which the matrices fit the scratchpad.
-
-    Illegal instructions are no goals, for example an instruction whose flag needs an absent unit.
+    Each size has four values: 1, the number of elements that the hardware processes at once, one
+    more, and the largest for which the matrices fit the scratchpad.
     """
     return tuple(_goals(config))
 

@@ -1,8 +1,6 @@
-"""Cases of a functional coverage campaign, which tests every instruction in many variants.
+"""Cases of a functional coverage campaign, which runs every instruction with many flags and sizes.
 
-A goal is an instruction with a certain flag and a certain value of one size, such as its number of
-rows. A case runs a program with the instructions of several goals on the circuit and on the golden
-machine, and compares the results.
+Each case compares one program's results on the circuit with those on the golden machine.
 """
 
 from dataclasses import replace
@@ -51,26 +49,20 @@ def points(name: str) -> set[str]:
 
 
 def cases(name: str) -> int:
-    """Return the number of cases that are needed to reach every goal with every memory timing.
+    """Return the number of cases for all coverage goals of a configuration with all memory timings.
 
-    A goal is an instruction with a certain flag and a certain size, on the configuration with the
-    name ``name``. A case is a test program for at most ``GOALS`` goals, which runs with one timing
-    of external memory.
+    A case is a program for at most ``GOALS`` goals (combinations of instruction, flag and size),
+    with one timing.
     """
     return len(STALLS) * -(-len(goals(covered_config(name))) // GOALS)
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: simulate a program for up to ``GOALS`` goals, with one memory timing.
+    """Run a case: a program for up to ``GOALS`` coverage goals, with one timing of external memory.
 
-    A goal is an instruction with a certain flag and a certain size. The case's index selects the
-    goals and the timing. At the end, the program stores the whole scratchpad in external memory.
-    The stored data and every write of the vector engine are compared with the golden machine's.
-
-    The result is a dictionary. ``mismatch`` describes the first difference, and is empty without a
-    difference. ``reached`` is the list of the coverage points that the program reaches. Each point
-    is a text: the name of a goal, followed by the name of the timing. The list is empty after a
-    mismatch.
+    ``mismatch`` is the first difference from the golden machine's writes or external memory, or
+    empty. ``reached`` lists the coverage points, texts of a goal and the timing; it is empty after
+    a mismatch.
     """
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))
@@ -142,12 +134,10 @@ class DirectedProgram:
         return Instruction(Opcode.LOAD, operands)
 
     def add(self, goal: Goal) -> None:
-        """Append an instruction to the program that reaches a goal of functional coverage.
+        """Append an instruction that reaches a goal of functional coverage.
 
-        ``goal`` names the instruction, its flag and the value of one size. If necessary, other
-        instructions are also appended: before the instruction those that write its input data, and
-        after the instruction those that move its result to the scratchpad or external memory, where
-        it is compared.
+        If necessary, instructions before it write its inputs, and instructions after it move its
+        result to the scratchpad or external memory, where it is compared.
         """
         flags = companions(goal.opcode, goal.flag, self.config)
         sizes = {goal.size: goal.value} if goal.size else {}

@@ -21,21 +21,17 @@ _NO_CODE = re.compile(
 
 @dataclass
 class Points:
-    """Coverage points of a Verilog module, all of one kind: line or toggle.
-
-    ``all`` is the number of points; ``reached`` and ``impossible`` are bit masks over the points. A
-    point is impossible if no inputs of the simulated design can reach it. If several designs with
-    this module are merged, a point is impossible only if it is impossible in all of them.
-    Impossible points do not lower the coverage.
-
-    ``missed`` describes the line points that are not reached: a dictionary from a point's number to
-    its description. For toggle points it is empty.
-    """
+    """Coverage points of a Verilog module, all of one kind: line or toggle."""
 
     all: int
+    """Number of points."""
     reached: int = 0
+    """Bit mask of the points that a run has reached."""
     impossible: int = 0
+    """Bit mask of the points that no inputs can reach, in any of the merged designs. They do not
+    lower the coverage."""
     missed: dict[int, str] = field(default_factory=dict)
+    """Descriptions of the line points that are not reached, by their numbers."""
 
     def merge(self, other: Self) -> None:
         """Add the points of ``other``, which another run has reached in the same module.
@@ -86,15 +82,11 @@ Coverage = dict[str, ModuleCoverage]
 
 
 def read_points(data: Path, verilog: CoveredVerilog) -> Coverage:
-    """Return the coverage of each module of a simulated design.
+    """Return the coverage of a simulated design, a dictionary from a module's key to its coverage.
 
-    ``data`` is the file with the coverage that Verilator has measured in a simulation. ``verilog``
-    is the Verilog of the simulated design. The result is a dictionary from a module's key, which
-    identifies its circuit, to its coverage.
-
-    Line points are blocks of code, and the two outcomes of each condition and of each multiplexer.
-    Toggle points are the two changes of each bit, from 0 to 1 and from 1 to 0. A point of a module
-    is reached if any instance of the module reaches it.
+    ``data`` is Verilator's coverage file. Line points are blocks of code and outcomes of
+    conditions; toggle points are both changes of each bit. A module's point is reached if any of
+    its instances reaches it.
     """
     counts: dict[str, dict[tuple[int, int, str], int]] = {kind: {} for kind in KINDS}
     for text in data.read_text(encoding="utf-8").splitlines():

@@ -30,14 +30,9 @@ _TIMEOUT = 1200.0  # seconds, for the build and for the run each
 def run(case: Case) -> dict[str, Any]:
     """Run a case of a coverage campaign: simulate one unit, and return the coverage of its modules.
 
-    The case's field ``config`` names the configuration. Its field ``units`` lists the names of
-    units, separated by commas. Its ``index`` selects one unit of this list. If the unit's name is
-    in ``PARTS``, runs of the whole accelerator are simulated, otherwise the unit's bench.
-
-    The result is a dictionary. ``unit`` is the unit's name. ``modules`` is the coverage in the form
-    of :func:`celosia.tb.verify.coverage.points.to_json`.
-
-    Raises :class:`RunError` if the bench fails.
+    The case's index selects a name from its ``units``: a unit with a bench, or runs of the
+    accelerator in ``PARTS``. ``modules`` is a result of :func:`to_json`. Raises :class:`RunError`
+    if the bench fails.
     """
     config = covered_config(case["config"])
     units = case["units"].split(",")

@@ -1,8 +1,6 @@
 """Verilog of a component whose line and condition coverage is measured.
 
-The coverage of a module is merged over all designs that contain the module. Each module is
-identified by its key, a hash of its lines: modules with equal circuits have equal keys.
-:meth:`CoveredVerilog.place` returns the line of Python that created a condition in the Verilog.
+Modules with equal circuits have equal keys, by which the coverage of several designs is merged.
 """
 
 import os
@@ -30,29 +28,22 @@ _ASKED = re.compile(r"\b(?:if|casez?) \(!?(\w+)\)|= (\w+) \?")
 
 @dataclass(frozen=True)
 class CoveredModule:
-    """A module in a Verilog text: the lines from number ``first`` to number ``last``.
-
-    ``key`` identifies the module's circuit: modules with equal circuits have equal keys, also in
-    different designs. The order of assignments may differ between designs. Therefore the module's
-    lines are first sorted: all other lines in the order of the text, then the assignments in
-    alphabetical order. ``key`` is a hash of the sorted list.
-
-    ``numbers`` is a dictionary from the number of a line in the text to the index of the line in
-    the sorted list. In two modules with equal keys, lines with equal indices are equal.
-    """
+    """A module in a Verilog text: the lines from number ``first`` to number ``last``."""
 
     name: str
     first: int
     last: int
     key: str
+    """Hash of the module's lines, equal for modules with equal circuits."""
     numbers: dict[int, int]
+    """For each line number in the text, the line's index, which is the same in modules with equal
+    keys."""
 
     def order(self, point: tuple[int, int, str]) -> tuple[int, int, str]:
-        """Return the sort key of a coverage point.
+        """Return the sort key of a coverage point, equal in all designs with this circuit.
 
         ``point`` is a triple: line number in the Verilog, column, and Verilator's name of the
-        point. Two designs may contain the same circuit at different line numbers. Therefore the
-        sort key has, in place of the line number, an index that is the same in all designs.
+        point.
         """
         line, column, comment = point
         return self.numbers[line], column, comment
@@ -94,13 +85,8 @@ class CoveredVerilog:
     def is_decided(self, line: int, comment: str) -> bool:
         """Return True if no simulation of the design can reach a coverage point of a condition.
 
-        A condition, such as that of an ``if``, has two points: one is reached if the condition is
-        true, the other if it is false. A point cannot be reached in two cases: the design ties the
-        condition to a constant, or an enclosing block already tests the same condition.
-
-        ``line`` is the number of the condition's line in the Verilog. ``comment`` is Verilator's
-        name of the point; it ends with ``else`` if the point is reached when the condition is
-        false.
+        A point is one outcome of the condition in line ``line`` of the Verilog. ``comment`` is
+        Verilator's name of the point; it ends with ``else`` if the point is the outcome false.
         """
         value = self._decided.get(line)
         return value is not None and value == comment.endswith("else")
@@ -186,8 +172,10 @@ def _decided(lines: list[str], modules: list[CoveredModule]) -> dict[int, bool]:
             within = [each for each in within if each[0] < depth and text.startswith("    ")]
             name = asked[1] or asked[2]
             if "!" not in asked[0] and name in known:
+                # A constant ties the condition.
                 decided[number] = known[name]
             elif any(name == outer for _, outer in within):
+                # An enclosing block tests the same condition.
                 decided[number] = True
             if "if (" in asked[0] and "!" not in asked[0] and "else" not in text:
                 within.append((depth, name))

@@ -48,16 +48,11 @@ Part = Callable[[Config, VerilatorMachine, np.random.Generator], None]
 
 
 def run_part(part: str, config: Config, rng: np.random.Generator) -> Coverage:
-    """Simulate an accelerator, and return the coverage of each of its modules.
+    """Simulate runs of an accelerator, and return the coverage of each of its modules.
 
-    ``part``, a name in ``PARTS``, selects one kind of run:
-
-    - programs for the goals of functional coverage, with one memory timing;
-    - an inference of a model;
-    - runs that are disturbed, for example by a reset.
-
-    Raises :class:`RunError` if a result differs from the golden machine's, or if the error cause in
-    STATUS is wrong after a disturbed run.
+    ``part``, a name in ``PARTS``, selects the runs: programs for coverage goals, disturbed runs, or
+    an inference. Raises :class:`RunError` if a result differs from the golden machine's, or an
+    error cause is wrong.
     """
     verilog = CoveredVerilog(machine_component(config))
     runs, timing = PARTS[part]

@@ -37,9 +37,8 @@ _Z = 1.959964  # of a two-sided interval of 95 %
 def fault_config(source: str, overrides: str) -> Config:
     """Return a configuration for fault injection: with a short watchdog, without trace ports.
 
-    ``source`` names the configuration; ``overrides`` are changed fields (``field=value``),
-    separated by semicolons. Raises :class:`InputError` if the configuration is not admissible, or
-    is microcoded, that is, without engines.
+    ``overrides`` are changed fields (``field=value``), separated by semicolons. Raises
+    :class:`InputError` if the configuration is not admissible, or has no engines.
     """
     config = load(source, [text for text in overrides.split(";") if text])
     if config.micro is not None:
@@ -60,11 +59,9 @@ def _problem(model: str, config: str, overrides: str) -> Problem:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: flip a random bit of the circuit in an inference; return the fault's outcome.
 
-    The result is a dictionary. ``unit`` is the unit that contains the bit, and ``cycle`` the cycle
-    of the flip. ``site`` is the path of the bit's register or memory, with the numbers of the word
-    and the bit. ``class`` is the outcome, one of ``CLASSES``. ``cause`` is the error cause that
-    STATUS reports at the end; it is ``NONE`` without an error, or if the simulation stopped before
-    the end. ``simulated`` is the number of simulated cycles.
+    ``site`` is the bit's register or memory, with the numbers of the word and the bit. ``class`` is
+    the outcome, one of ``CLASSES``. ``cause`` is the error cause in STATUS after the run, or
+    ``NONE``.
     """
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
@@ -109,13 +106,11 @@ def interval(count: int, total: int) -> tuple[float, float]:
 
 
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a table with the numbers of faults of each unit, from the results of cases.
+    """Return the numbers of faults of each unit, and of all units, from the results of cases.
 
-    The table is a list of dictionaries: one for each unit, and a last one for all units together.
-    ``injected`` is the number of all faults, and the entry of each name in ``CLASSES`` is the
-    number of faults with this outcome. ``silent_low`` and ``silent_high`` are the bounds of the 95
-    % confidence interval of the share of silent faults. A silent fault changes the model's chosen
-    class or token, but STATUS reports no error.
+    Each dictionary has the numbers of all faults (``injected``) and of each outcome in ``CLASSES``.
+    ``silent_low`` and ``silent_high`` are bounds of the 95 % confidence interval of the share of
+    silent faults.
     """
     units: dict[str, Counter[str]] = {}
     for result in results:

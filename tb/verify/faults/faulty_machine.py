@@ -91,24 +91,15 @@ def check_units(units: Collection[str], sites: Iterable[Site]) -> None:
 
 
 class FaultMachine(VerilatorMachine):
-    """A machine, simulated by Verilator, that can repeat a run with one inverted bit (a fault).
+    """A simulated machine that can repeat a run with one inverted bit (a fault).
 
-    If the attribute ``armed`` is true, the next call of :meth:`start` keeps snapshots (copies of
-    the simulation's state) of its run. :meth:`inject` then repeats this run with a fault, from a
-    snapshot shortly before the fault.
-
-    A fault in a memory word has no effect if the word is overwritten before it is read, or is never
-    read. Then the repeated run is not simulated. A repeated run ends early when it can no longer
-    differ from the run without a fault. This is so when all registers, and all memory words that
-    will still be read, have the same values in both runs.
-
-    A fault may cause a burst to addresses that external memory does not have. External memory then
-    reports an error, as a bus does, and the run ends with the cause MEMORY.
+    A burst to addresses that external memory does not have ends the run with the cause MEMORY.
     """
 
     def __init__(self, *arguments: Any, **options: Any):
         super().__init__(*arguments, **options)
         self.armed = False
+        """True if the next call of :meth:`start` keeps snapshots of its run for :meth:`inject`."""
         self.cycles = 0
         """Cycles of the run without a fault."""
         listed = json.loads((self._folder / "sites.json").read_text(encoding="utf-8"))
@@ -185,20 +176,14 @@ class FaultMachine(VerilatorMachine):
         return Flip(site, word, bit, int(rng.integers(self.cycles)))
 
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
-        """Repeat a run with the fault ``flip``, and return the outcome of the repeated run.
+        """Repeat the last run with ``armed`` true, with the fault ``flip``; return the outcome.
 
-        The run is the last one that :meth:`start` has made with ``armed`` true. If ``whole`` is
-        true, every cycle of the repeated run is simulated. Otherwise the simulation starts at a
-        snapshot before the fault, and stops as soon as the fault can have no effect. The outcome's
-        ``end`` is one of:
-
-        - AS_BEFORE (only if ``whole`` is false): the fault has no effect. The rest of the run was
-          not simulated.
-        - ENDED: the run was simulated to its end. External memory and registers contain its
-          results.
-        - GOES_ON: the simulation was stopped before the run's end. It had reached a limit, which is
-          more than twice the number of cycles of the run without the fault.
+        If ``whole`` is true, every cycle is simulated. Otherwise the simulation begins shortly
+        before the fault, and stops when the fault can have no effect. After a whole run, memory and
+        registers have its results.
         """
+        # Nothing is simulated if the word is overwritten before it is read. A run is as before when
+        # all registers, and all words still to be read, are equal.
         numbers = (self._numbers[flip.site], flip.word, flip.bit, flip.cycle, int(whole))
         (line,) = self._ask(f"F {' '.join(f'{number:x}' for number in numbers)}\n")
         end, cycles, status, corrected = line.split()

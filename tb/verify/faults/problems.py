@@ -24,31 +24,25 @@ BEFORE, CONTEXT = 6, 32
 
 
 class Problem(ABC):
-    """A machine that runs inferences of a model, and the results of one run without a fault.
-
-    The last call of :meth:`infer` has made this run. Faults are injected into repetitions of it.
-    ``cycles`` is the run's number of cycles. ``expected`` contains the bytes of the run's result,
-    and ``choice`` is the class or token with the largest output.
-    """
+    """A machine that runs inferences of a model, into whose repetitions faults are injected."""
 
     machine: FaultMachine
     expected: bytes
+    """Result of the last inference without a fault, as bytes."""
     choice: int
+    """Class or token with the largest output in ``expected``."""
     cycles: int
+    """Number of cycles of the last inference without a fault."""
 
     def __init__(self) -> None:
         self._number = -1
 
     def infer(self, number: int) -> None:
-        """Run inference ``number`` without a fault, and store its results in attributes.
+        """Run an inference without a fault, and set ``cycles``, ``expected`` and ``choice``.
 
-        The attribute ``cycles`` is set to the number of cycles of the run. The attribute
-        ``expected`` is set to the bytes of the result, and ``choice`` to the class or token with
-        the largest output. ``number`` selects the inference's input: an image or random tokens.
-        Numbers that differ by a multiple of ``INFERENCES`` select the same input. If the previous
-        call selected the same input, nothing is run.
-
-        Raises :class:`RunError` if the result differs from the golden machine's.
+        ``number`` modulo ``INFERENCES`` selects the input. If the previous call selected the same
+        input, nothing is run. Raises :class:`RunError` if the result differs from the golden
+        machine's.
         """
         number %= INFERENCES
         if number != self._number:
@@ -105,12 +99,10 @@ class DigitsProblem(Problem):
 
 
 class TextProblem(Problem):
-    """Inferences of a language model; each inference processes one random token of a text.
+    """Inferences of a language model; each processes one random token after ``BEFORE`` others.
 
-    Before an inference, the KV cache contains the keys and values of ``BEFORE`` random tokens. The
-    result of an inference is the largest logit and its token. Errors in the new keys and values are
-    not detected if only later tokens use them. Raises :class:`InputError` if the configuration has
-    no unit for the largest logit (field ``argmax``), or if the model is an encoder-decoder.
+    The result is the largest logit and its token, so errors in the new keys and values do not show.
+    Raises :class:`InputError` without the field ``argmax``, or for an encoder-decoder.
     """
 
     def __init__(self, model: str, config: Config):
@@ -154,14 +146,10 @@ class TextProblem(Problem):
 
 
 def open_problem(model: str, config: Config) -> Problem:
-    """Return inferences of a model, for experiments that inject faults into the machine.
+    """Return inferences of a model on a simulated machine, into which faults can be injected.
 
-    ``model`` is the name or the path of a language model, or of a model that classifies digits.
-    ``config`` is the configuration of the simulated machine that runs the inferences. The returned
-    :class:`Problem` can run an inference without a fault, and stores its result. An experiment
-    compares this result with the result of the same inference with a fault.
-
-    Raises :class:`InputError` if the model is unknown, or does not fit the configuration.
+    ``model`` names a language model, or one of Celosia's models that classify digits. Raises
+    :class:`InputError` if the model is unknown, or does not fit the configuration.
     """
     if is_text(model):
         return TextProblem(model, config)

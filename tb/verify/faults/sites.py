@@ -79,10 +79,8 @@ def _member(path: str) -> str:
 def noting(verilog: str) -> str:
     """Return a circuit's Verilog with attributes that stop Verilator from removing fault sites.
 
-    Fault sites are registers and memories in which a fault can be injected. The attributes keep the
-    address and enable ports of memories, and registers that drive an output of their module. They
-    also keep all copies of a duplicated register, which Verilator would otherwise merge into one
-    register.
+    Fault sites are registers and memories in which a bit can be flipped. The attributes keep ports
+    of memories, registers that drive outputs, and copies of registers.
     """
 
     def keep(module: re.Match[str]) -> str:
@@ -138,12 +136,10 @@ def find_sites(verilog: str) -> list[Site]:
 
 
 def sites_header(sites: list[Site], header: str) -> tuple[str, list[Site]]:
-    """Return a C++ header with the offsets of fault sites, and the list of these sites.
+    """Return a C++ header with the offsets of fault sites, and the sites that Verilator has kept.
 
-    ``sites`` are all registers and memories of the circuit in which a fault can be injected.
-    ``header`` is the text of Verilator's header, which declares the C++ class of the model. The
-    offset of a site is the offset of its member in this class. Sites that Verilator has removed are
-    omitted.
+    ``sites`` are the circuit's registers and memories in which a bit can be flipped. ``header`` is
+    the text of Verilator's header, with the C++ class whose members the offsets locate.
     """
     members = set(_MEMBER.findall(header))
     kept = [site for site in sites if site.member in members]

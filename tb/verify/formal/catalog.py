@@ -51,20 +51,9 @@ def results(
 ) -> list[dict[str, Any]]:
     """Prove properties, at most ``jobs`` at a time; return a list with one dictionary for each.
 
-    If ``broken`` is false, no counterexample is expected. If ``broken`` is true, the proofs use
-    mutants (copies of the circuits with an error), and a counterexample is expected for each
-    property. After each proof, ``tell`` is called with two numbers: the finished proofs, and all
-    proofs.
-
-    A dictionary has these entries:
-
-    - ``property``: the name of the property;
-    - ``holds``: the text :attr:`Property.bound`, which names the cycles that the proof covers;
-    - ``counterexample``: the failing assertion and its cycle, or None without a counterexample;
-    - ``as_expected``: true if the expectation about the counterexample was met;
-    - ``seconds``: the duration of the proof.
-
-    Raises :class:`RunError` if a tool fails.
+    With ``broken``, mutants are examined, and counterexamples expected. ``holds`` names the proven
+    cycles. ``tell`` gets the numbers of finished and all proofs. Raises :class:`RunError` if a tool
+    fails.
     """
     with Store(None) as store:
         outcomes = list(

@@ -11,13 +11,9 @@ from amaranth.lib.wiring import In, Out
 class Harness(wiring.Component):
     """A circuit under proof, with the assumptions and assertions of the proof.
 
-    The member ``ports`` contains all ports of the circuit. The function ``state(module, circuit,
-    harness)`` adds the assumptions and assertions to the module. ``probes`` is a dictionary from
-    name to shape. Each probe is an input of the harness that the proof connects to a signal inside
-    the circuit.
-
-    In the first cycle, the registers have their power-on values. If ``reset`` is true, the circuit
-    can be reset in any cycle. If ``reset`` is false, the circuit is never reset.
+    ``ports`` are the circuit's ports. ``state(module, circuit, harness)`` adds the assumptions and
+    assertions. ``probes`` has shapes of inputs, each connected to a signal in the circuit. Without
+    ``reset``, the circuit is never reset.
     """
 
     def __init__(
@@ -83,15 +79,10 @@ def transfers(stream: Any) -> Value:
 
 
 class ModelQueue:
-    """A reference queue for proofs, with which the queue of a circuit is compared.
+    """A reference queue of at most ``depth`` entries, with which a circuit's queue is compared.
 
-    The queue consists of registers in the module ``m``, and has at most ``depth`` entries. The
-    names of the registers begin with ``name``. At the end of a cycle, ``value`` is added if the
-    signal ``push`` is 1, and the oldest entry is removed if the signal ``pop`` is 1.
-
-    The member ``count`` is the number of entries, and ``values[0]`` is the oldest entry. ``any`` is
-    1 if the queue is not empty or ``push`` is 1. ``oldest`` is the oldest entry, or ``value`` if
-    the queue is empty.
+    At the end of a cycle, ``value`` is added if ``push`` is 1, and the oldest entry is removed if
+    ``pop`` is 1. The registers are in the module ``m``; their names begin with ``name``.
     """
 
     def __init__(
@@ -99,11 +90,15 @@ class ModelQueue:
     ):
         value = Value.cast(value)
         self.count = Signal(range(depth + 2), name=f"{name}_count")
+        """Number of entries."""
         self.values = Array(
             Signal(len(value), name=f"{name}_{place}", reset_less=True) for place in range(depth)
         )
+        """Entries; the first one is the oldest."""
         self.any = (self.count != 0) | push
+        """1 if the queue is not empty or ``push`` is 1."""
         self.oldest = Mux(self.count == 0, value, self.values[0])
+        """The oldest entry, or ``value`` if the queue is empty."""
         m.d.sync += self.count.eq(self.count + push - pop)
         for place in range(depth):
             behind = self.values[place + 1] if place + 1 < depth else value

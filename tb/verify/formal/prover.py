@@ -32,34 +32,29 @@ _PACKAGES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Property:
-    """A property of a circuit to prove, with a mutant of the circuit that violates it.
-
-    - ``statement``: the property as an English sentence.
-    - ``module``: the name of the Python module that defines the circuit.
-    - ``harness``: a function that takes this module and returns a component. The component contains
-      the circuit, assumptions about the circuit's environment, and assertions.
-    - ``probes``: a dictionary from an input of this component to a signal inside the circuit, to
-      which the input is connected. The signal is a path in the flattened netlist.
-    - ``mutant``: a pair of texts: a piece of the module's source that occurs once, and the piece
-      that replaces it in the mutant.
-
-    The assertions are proven for the first ``steps`` cycles from power-on. The proof covers all
-    cycles if ``induction`` or ``pipeline`` is set. If ``induction`` is a number n, the proof also
-    has an induction step: if the assertions hold in n successive cycles, they hold in the next
-    cycle, too. ``pipeline`` is true if the circuit's state never depends on inputs older than
-    ``steps`` cycles, so that no later cycle differs from the proven ones. Without ``induction`` and
-    ``pipeline``, nothing is proven about later cycles.
-    """
+    """A property of a circuit to prove, with a mutant of the circuit that violates it."""
 
     name: str
     statement: str
+    """The property as an English sentence."""
     module: str
+    """Name of the Python module that defines the circuit."""
     harness: Callable[[ModuleType], wiring.Component]
+    """Function of this module; returns a component with the circuit, assumptions and assertions."""
     mutant: tuple[str, str]
+    """A piece of the module's source that occurs once, and the piece that replaces it in the
+    mutant."""
     steps: int
+    """Cycles from power-on for which the assertions are proven without induction."""
     induction: int | None = None
+    """Number n of an induction step, which covers all cycles: if the assertions hold in n
+    successive cycles, they hold in the next cycle, too."""
     pipeline: bool = False
+    """True if the state never depends on inputs older than ``steps`` cycles, so that the proof
+    covers all cycles."""
     probes: Mapping[str, str] = field(default_factory=dict)
+    """For inputs of the component, signals inside the circuit, as paths in the flattened netlist.
+    """
 
     @property
     def bound(self) -> str:
@@ -80,19 +75,11 @@ def properties(
     probes: Mapping[str, Mapping[str, str]] | None = None,
     **numbers: int,
 ) -> tuple[Property, ...]:
-    """Return a :class:`Property` (a property of a circuit to prove) for each name in ``harnesses``.
+    """Return a :class:`Property` for each name in ``harnesses``.
 
-    The fields of a :class:`Property` come from three sources:
-
-    - ``harness`` is the function in ``harnesses`` with the property's name. The function returns
-      the circuit with assumptions and assertions.
-    - ``probes`` is the dictionary in ``probes`` with the property's name, or an empty dictionary.
-      It connects inputs of the harness to signals inside the circuit.
-    - All other fields, such as ``statement``, come from the property's table in the file
-      properties.toml. The statement is an English sentence.
-
-    A statement may contain names in braces. With the argument ``width=8``, the text ``{width}`` in
-    a statement becomes ``8``.
+    The fields ``harness`` and ``probes`` come from the arguments, and all others from the file
+    properties.toml. Names in braces in a statement are replaced: with the argument ``width=8``,
+    ``{width}`` becomes ``8``.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -114,21 +101,10 @@ def missing_tools() -> list[str]:
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Try to prove a property; return None if it is proven, or a text with the failing assertion.
+    """Try to prove a property, for its mutant if ``broken`` is true; return None if it is proven.
 
-    A property also has a mutant: a copy of its circuit with one changed piece of source, which must
-    violate the property. If ``broken`` is false, the circuit itself is examined; if ``broken`` is
-    true, the mutant is examined instead.
-
-    The text has the assertion's position in the source, and the cycle (``step``) in which it fails,
-    counted from power-on. If the induction fails, the text ends with the words ``induction step 0``
-    instead of a cycle.
-
-    The outcome is stored in the cache of builds. If the circuit, the property and the tools'
-    versions are unchanged, the stored outcome is returned.
-
-    Raises :class:`celosia.arch.errors.RunError` with the last lines of the tool's log if a tool
-    fails.
+    Otherwise return the failing assertion's position in the source, and its cycle (``step``) from
+    power-on, or ``induction step 0``. Raises :class:`celosia.arch.errors.RunError` if a tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
     text = rtlil.convert(proof.harness(module), name=_TOP).replace(f"{ROOT}{os.sep}", "")
@@ -144,6 +120,7 @@ def prove(proof: Property, *, broken: bool = False) -> str | None:
                 outcome = _check(folder, ["-i", "-t", str(proof.induction)], proof.name)
             (kept / "outcome").write_text(outcome or "", encoding="utf-8")
 
+    # The same circuit, property and tools have the stored outcome.
     tools = [_version(*each) for each in _PACKAGES.items()]
     key = digest(text, *script, f"{proof.steps} {proof.induction}", *tools)
     return (cached("proofs", key, decide) / "outcome").read_text("utf-8") or None

@@ -26,13 +26,10 @@ _SPECIAL = 0.08  # part of the cases in which the file becomes another kind of e
 
 
 def damage(path: Path, outside: Path, rng: Rng) -> str:
-    """Damage a file at random, and return the name of the kind of damage.
+    """Damage a file at random, and return the name of the kind of damage, such as ``json``.
 
-    Usually, bytes or fields in the content of the file ``path`` are changed. Otherwise, the file is
-    removed or emptied, or a link, folder, pipe or device replaces the file. The link leads to
-    itself, or to the file ``outside``, a copy of the valid file that the caller provides. The
-    returned name is, for example, ``json`` if fields of a JSON file were changed, or ``pipe`` if a
-    pipe replaces the file.
+    Bytes or fields are changed, or the file is removed, emptied, or replaced by a link, folder,
+    pipe or device. A link leads to itself or to the file ``outside``.
     """
     if rng.random() < _SPECIAL:
         return _replace(path, outside, rng)

@@ -43,17 +43,9 @@ class Ended:
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
     """Run a case: damage a valid file of the case's ``format``, and run a command that reads it.
 
-    ``main`` is the main function of the command ``celosia``. The command must accept the file, or
-    refuse it with exit code 2 and one sentence within 5 s of processor time. It must read no file
-    outside the folder of the damaged file.
-
-    The command runs in a forked process, which cannot allocate more than 4 GiB of memory. The
-    process is killed after 20 s of processor time, or 90 s in all.
-
-    The result is a dictionary. ``mismatch`` describes the command's wrong behaviour, and is empty
-    if there is none. ``refusal`` is the sentence by which the command refused the file; it is empty
-    if the command accepted the file. ``file`` is the name of the damaged file. ``way`` is the kind
-    of damage, as :func:`celosia.tb.verify.fuzz.damage.damage` returned it.
+    ``main`` is the command's function. ``mismatch`` is the result of :func:`judged`, and
+    ``refusal`` the sentence of a refusal, or empty. ``file`` names the damaged file, and ``way``
+    the kind of damage.
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]
@@ -77,12 +69,10 @@ def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
 
 
 def judged(ended: Ended) -> str:
-    """Return a sentence that describes a command's wrong behaviour; it is empty if all is right.
+    """Return a sentence about a command's wrong behaviour with a damaged file, or an empty text.
 
-    ``ended`` is the outcome of a command that has read a damaged file. The command may accept the
-    file and end with exit code 0 or 1. It may also refuse the file: then it must print one sentence
-    and end with exit code 2 within ``SECONDS`` of processor time. In both cases, it must not open a
-    file outside the folder of the damaged file, and must not print control characters.
+    The command may end with exit code 0 or 1, or refuse the file in one sentence with exit code 2
+    within ``SECONDS``. It must not open files outside the folder, or print control characters.
     """
     last = (ended.errors.strip().splitlines() or [""])[-1]
     if ended.opened:

@@ -140,13 +140,8 @@ class RandomGraph:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: read a random ONNX graph, and compile it for a random machine.
 
-    The importer compares the results of the imported model with ONNX's results for the graph; it
-    may refuse the graph in one sentence. If the compiler refuses the machine, another machine is
-    drawn. Every tensor of the compiled model, run on the golden machine, must equal the integer
-    reference.
-
-    The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none.
-    ``refusal`` is the importer's sentence, and is empty if the graph was not refused.
+    ``refusal`` is the sentence with which the importer refuses the graph, or empty. ``mismatch`` is
+    the first error, or empty: all tensors on the golden machine must equal the integer reference.
     """
     rng = case.rng()
     graph = RandomGraph(rng)
@@ -154,6 +149,7 @@ def run(case: Case) -> dict[str, Any]:
         path = Path(folder) / "model.onnx"
         graph.save(path)
         try:
+            # The import compares its results with ONNX's.
             source = load_onnx(path)
         except InputError as error:
             return {"mismatch": "", "refusal": str(error).partition("model.onnx")[2]}

@@ -24,15 +24,11 @@ _ADDRESS = 32  # bits
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: simulate the host link or a bus bridge with its bench.
+    """Run a case: simulate the host link or a bus bridge with its bench and random settings.
 
-    The case's field ``line`` selects the circuit: ``link``, ``axi4`` or ``wishbone``. The width of
-    memory words, the share of stalled cycles and all data are random. The latency of the link's
-    memory, and the share of a bridge's memory that answers with errors, are random, too.
-
-    The result is a dictionary. ``mismatch`` is the bench's error message, and is empty if the bench
-    passes. ``line`` names the circuit, as in the case. ``width`` is the width of memory words
-    (bits). All other entries are the bench's parameters.
+    The case's ``line`` is ``link``, ``axi4`` or ``wishbone``. ``mismatch`` is the bench's error
+    message, or empty. ``width`` is the width of memory words (bits). Other entries are the bench's
+    parameters.
     """
     rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))

@@ -95,12 +95,11 @@ def simulated(config: Config) -> Config:
 def circuit(
     rng: np.random.Generator, config: Config, memory_bytes: int
 ) -> Iterator[tuple[VerilatorMachine, MemoryTiming]]:
-    """Yield the circuit of ``config``, simulated by Verilator, and its external memory's timing.
+    """Yield the circuit of ``config``, simulated by Verilator, and its memory's random timing.
 
-    The timing is random. External memory has at least ``memory_bytes`` bytes. Registers and
-    memories begin with random contents. They begin with zeros if the field ``protect`` adds check
-    bits to memories, since random check bits would be wrong. The compiled simulation is deleted
-    when the context ends.
+    External memory has at least ``memory_bytes`` bytes. Registers and memories begin with random
+    contents, or with zeros if the field ``protect`` adds check bits. The compiled simulation is
+    deleted at the end.
     """
     timing = MemoryTiming(latency=int(rng.integers(60)), interval=int(rng.choice([1, 1, 2])))
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

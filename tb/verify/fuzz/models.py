@@ -30,19 +30,9 @@ _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compile a random model for a random machine, and check every tensor.
 
-    Each tensor that the golden machine computes must equal the tensor of the integer reference (a
-    computation of the quantized model without programs). One case in four compiles a decoder and
-    runs it on a random text; the others compile encoders. One case in eight also runs on the
-    circuit (:func:`celosia.tb.verify.fuzz.machines.circuit`).
-
-    The result is a dictionary. ``mismatch`` describes the error, and is empty if there is none;
-    ``words`` is the program's length in words. If the compiler refuses a pair of a model and a
-    machine, another pair is tried; ``refused`` is the number of refused pairs.
-
-    If the case has run on the circuit, the result also has the entries ``cycles`` and
-    ``predicted``: the measured and the predicted cycles of an inference, or of a decoder's last
-    token. These entries are missing if the configuration has the option ``throttle``: then the
-    machine is slower while its temperature is high, which predictions ignore.
+    ``mismatch`` is the error, or empty; ``words`` is the program's length, and ``refused`` counts
+    refused pairs. One case in eight also runs on the circuit, and measures ``cycles`` of an
+    inference or of the last token.
     """
     rng = case.rng()
     place = case.index % _TURN

@@ -38,22 +38,9 @@ class _Wanted:
 def run(case: Case) -> dict[str, Any]:
     """Run a case: compare the circuit with the golden machine on a random program.
 
-    The field ``config`` of the case selects the configuration. In half of the cases, the program is
-    damaged: some words are changed, removed or inserted.
-
-    If the instruction checker and the golden machine accept the program, the circuit must give the
-    golden machine's results: the signatures (hashes) of the vector engine's writes, and the stored
-    bytes. If the program is refused, the circuit's run of the program must end, by itself or by an
-    ABORT of the host. The circuit then runs the undamaged program, and must give the golden
-    machine's results.
-
-    The registers and memories of the circuit begin with random contents. For an accepted damaged
-    program they begin with zeros, as in the golden machine, because the program may read unwritten
-    words.
-
-    The result is a dictionary. ``mismatch`` describes the circuit's error, and is empty without an
-    error. ``refusal`` is the reason for a refusal, or empty. ``cause`` is the error cause in
-    register STATUS after the program's run.
+    Half of the programs are damaged. After a refused program, the circuit must run the undamaged
+    one. ``mismatch`` is the circuit's error, ``refusal`` the reason for a refusal, and ``cause``
+    the error cause in STATUS.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])
@@ -61,6 +48,7 @@ def run(case: Case) -> dict[str, Any]:
     broken = case.index % 2 == 1
     words = _broken(whole.words, rng) if broken else whole.words
     refusal, wanted = _golden(whole, words, config)
+    # An accepted damaged program may read unwritten words, which are 0 on the golden machine.
     machine = VerilatorMachine(
         config,
         memory_bytes=MEMORY_BYTES,

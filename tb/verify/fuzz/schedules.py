@@ -64,17 +64,11 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: compile a random model for a random machine in several ways.
+    """Run a case: compile a random model with random choices of the compiler's search.
 
-    For each program, the tiling, the loops and the placement of data are random choices that the
-    compiler's search could make. The instruction checker must accept each program. The tensors that
-    the golden machine computes must equal those of the integer reference. The model is a decoder in
-    one case of seven, and an encoder in the others. Cases of the kind :data:`LARGE` are encoders
-    with more rows, columns and layers, so that tensors have several blocks.
-
-    The result is a dictionary. ``mismatch`` describes the error, and is empty without an error.
-    ``programs`` is the number of different programs. ``refused`` is the number of models and of
-    choices that the compiler refused.
+    Each program must be legal and compute the integer reference's tensors. Cases of the kind
+    :data:`LARGE` have tensors of several blocks. ``mismatch`` is the error, or empty. ``refused``
+    counts models and choices.
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder

@@ -27,17 +27,9 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 def run(case: Case) -> dict[str, Any]:
     """Run a case of a mutation campaign: run a unit's bench on at most ``GROUP`` mutants.
 
-    The case's field ``unit`` selects the unit, and the case's index selects the case's mutants from
-    all mutants of the unit.
-
-    If the bench does not detect a mutant, the case tries to prove by induction that the mutant's
-    outputs equal the unit's. The case's field ``prove`` is the time limit of this proof (seconds)
-    for one mutant.
-
-    The result is a dictionary. ``mutants`` is the number of mutants in the case. ``killed`` is the
-    number of mutants that the bench detects, since a test fails or does not end. ``equivalent`` is
-    the number of undetected mutants for which the proof succeeds. ``survivors`` is a list with one
-    text for each remaining mutant: its change and its source lines.
+    ``killed`` counts the mutants that the bench detects, and ``equivalent`` those whose outputs are
+    proven to equal the unit's. ``survivors`` describes the rest. ``prove`` is the time limit of a
+    proof (s).
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]

@@ -1,8 +1,6 @@
 """Mutation testing of circuits that drive the pins of devices, such as memory controllers.
 
-The modelled chips have fewer rows and columns than real chips, and wait less time after power-on.
-So a short bench reaches many rows, many refreshes, and every step of the start sequence. Most other
-times are those of the data sheets.
+The modelled chips are smaller and start sooner than real chips, so that benches are short.
 """
 
 from dataclasses import replace

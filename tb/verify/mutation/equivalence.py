@@ -52,20 +52,9 @@ END"""
 def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
     """Return the numbers of the mutants in ``suspects`` that are proven equivalent to the unit.
 
-    ``mutated`` has the netlist of the unit with all mutations. A mutant is equivalent if its
-    outputs equal those of the unit in every cycle from power-on, for all inputs. A port's payload
-    is compared only while ``valid`` is 1. Small memories are replaced by registers. Large memories
-    are removed: the signals to a memory become outputs, and the signals from a memory become
-    inputs.
-
-    If the mutation is in a submodule, the first proof compares only this submodule with its mutant.
-    If this proof fails, a second proof compares the whole unit with its mutant. Both are
-    inductions: ABC's ``scorr`` finds equal signals of the two circuits, and ``pdr`` proves that no
-    difference of the outputs can be reached. A mutant is not returned if no proof ends in time, or
-    if it differs only for inputs that do not occur in the accelerator.
-
-    ``seconds`` is the time limit for the induction of one mutant. A file in ``mutated.folder``
-    records each proven mutant, so that later calls need no proof for it.
+    An equivalent mutant has the unit's outputs in every cycle from power-on; payloads are compared
+    while ``valid`` is 1. ``seconds`` limits one induction. Proven mutants are recorded in
+    ``mutated.folder``.
     """
     version = digest(Path(__file__).read_text(encoding="utf-8"))
     kept = {
@@ -74,6 +63,7 @@ def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECO
     }
     known = {number for number, path in kept.items() if path.exists()}
     left = [mutant for mutant in suspects if mutant.number not in known]
+    # First a submodule is compared with its mutant, then the whole unit.
     proven: set[int] = set()
     for part, mutants in by_part(left).items():
         # Yosys does not write every part as AIGER; the whole unit is looked at in any case.

@@ -1,14 +1,8 @@
 """Runs a bench on many mutants: it forks a simulation, with one process for each mutant.
 
-Starting Python for a bench takes longer than running most benches. Therefore the simulation is
-started once, and forks before its first cycle. The first process runs the bench without a mutation.
-Then one process for each mutation runs the bench in a separate folder, and writes cocotb's results
-to this folder. The processor time of these processes is limited to half a second plus ``TIMES``
-times that of the first process.
-
 cocotb imports this module before the bench. The environment variable ``CELOSIA_MUTANTS`` is the
-path of a folder. The file ``mutants.json`` in this folder lists the numbers of the mutations. The
-folder in which a process runs the bench is a subfolder; its name is the mutation's number.
+path of a folder with the numbers of mutants, ``mutants.json``. Results are in subfolders with these
+numbers.
 """
 
 import importlib

@@ -28,12 +28,8 @@ def by_part(mutants: Sequence[Mutant]) -> dict[str, list[Mutant]]:
 def write_part(mutated: Mutants, part: str, mutants: Sequence[Mutant], folder: Path) -> None:
     """Write the netlist of one submodule of a unit, with mutations, to ``both.il`` in ``folder``.
 
-    ``mutated`` has the netlist of the unit, the circuit that contains the submodule. ``part`` is
-    the submodule's name. ``mutants`` are mutants of the unit that change cells of the submodule.
-
-    The written netlist contains the mutations of these mutants. An input of the netlist selects one
-    mutation by the mutant's number. The other inputs are the signals that the submodule reads from
-    the unit. The outputs are the signals that the unit reads from the submodule.
+    ``part`` is the submodule's name, and ``mutants`` change its cells. An input of the netlist
+    selects a mutation; the other ports are the submodule's signals from and to the unit.
     """
     for name in ("flat.il", "list.ys"):
         text = (mutated.folder / name).read_text(encoding="utf-8")

@@ -9,10 +9,8 @@ from pathlib import Path
 def reason(unit: str, mutant: str) -> str | None:
     """Return the recorded reason why no bench detects a mutant, or None if no reason is recorded.
 
-    ``unit`` is the name of the unit that the mutant changes. ``mutant`` is a text: the change, and
-    the source files and lines of the changed cell. The line numbers are ignored, since lines move
-    when the source is edited. Two mutants with the same change in the same files have the same
-    reason.
+    ``mutant`` is a text: the change, and the source files and lines of the changed cell. Line
+    numbers are ignored.
     """
     change, _, sources = re.sub(r"(\.py):\d+", r"\1", mutant).rpartition(" of ")
     files = ", ".join(dict.fromkeys(sources.split(", ")))
