@@ -72,9 +72,8 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, tuple[type, ...]]:
 def checked(**least: int) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Return a decorator that checks a function's arguments before each call.
 
-    Each argument must have the type of its annotation (:func:`check_type`). ``least`` maps names of
-    arguments to minimum values; an argument that is None has no minimum. The decorated function
-    raises :class:`InputError` if an argument is too small or has the wrong type.
+    Each argument must have the type of its annotation (:func:`check_type`), and be at least the
+    number that ``least`` gives for its name. Raises :class:`InputError` in the call otherwise.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:

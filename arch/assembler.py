@@ -1,18 +1,10 @@
 """Assembler and disassembler of programs as text, with one instruction a line.
 
-A line begins with the opcode's name. Operands follow as ``name=value``, and flags as their names.
-A value is an integer, ``rN`` (the content of register N), or the sum of both, ``INTEGER+rN``.
-Operands that are 0 may be omitted.
+A line is the opcode's name, operands as ``NAME=VALUE``, and flags. A value is an integer, a
+register ``rN``, or ``INTEGER+rN``; it is 0 if omitted. ``pop=ENGINES`` and ``push=ENGINES`` list
+engines to wait for and to signal. A ``#`` starts a comment. For example::
 
-Engines wait for each other by tokens. With ``pop=ENGINE,ENGINE`` the instruction waits for a token
-from each of these engines. With ``push=ENGINE,ENGINE`` it sends a token to each of these engines
-when it has completed. A ``#`` starts a comment::
-
-    SET register=1 value=64
-    LOOP count=4
     LOAD dram_addr=0+r1 dram_stride=16 m=4 row_bytes=16 sp_stride=16 push=MATRIX
-    ENDLOOP
-    HALT
 """
 
 import re

@@ -1,8 +1,7 @@
-"""Configuration fields with named options, and the older fields that they have replaced.
+"""Configuration fields with named options, and conversion of the older fields that they replace.
 
-Each of the fields ``multiplier``, ``operands``, ``gating`` and ``observe`` has replaced two or
-three older fields. Each option of these newer fields stands for one combination of the older
-fields' values. A configuration may still use the older fields; :func:`chosen` converts them.
+For example, ``multiplier`` replaces ``packed`` and ``pass_width``. Configurations may still have
+older fields.
 """
 
 from collections.abc import Mapping
@@ -58,18 +57,9 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field values of a configuration, with older fields converted to newer fields.
 
-    ``values`` maps the short names of configuration fields to their values. It has all newer
-    fields, and may also have older fields. The result has all newer fields and no older fields.
-
-    A newer field, such as ``multiplier``, has replaced two or three older fields, such as
-    ``packed`` and ``pass_width``. Each option of a newer field stands for one value of each of
-    these older fields (:data:`CHOICES`). For example, the option ``single`` stands for ``packed``
-    false and ``pass_width`` 8, and ``shared`` stands for ``packed`` true and ``pass_width`` 8. If
-    ``values`` has ``multiplier`` ``single`` and ``packed`` true, the result has ``multiplier``
-    ``shared``: the value of ``packed`` replaces the one that ``single`` stands for.
-
-    Raises :class:`InputError` if no option of the newer field stands for the older fields' values,
-    and :class:`InputTypeError` if an older field's value has the wrong type.
+    ``values`` maps short names of fields to values. An older field overrides its value in the newer
+    field's option (:data:`CHOICES`). Raises :class:`InputError` if no option has the older fields'
+    values.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():
@@ -83,14 +73,8 @@ def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
 def check_agreement(changes: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if ``changes`` has an older field that contradicts a newer field.
 
-    ``changes`` maps the short names of configuration fields to their new values. A newer field,
-    such as ``multiplier``, has replaced two or three older fields, such as ``packed`` and
-    ``pass_width``. Each option of a newer field stands for one value of each of these older fields
-    (:data:`CHOICES`).
-
-    For example, the option ``single`` of ``multiplier`` stands for ``packed`` false and
-    ``pass_width`` 8. If ``changes`` sets ``multiplier`` to ``single`` and ``packed`` to true, the
-    error is raised.
+    ``changes`` maps short names of fields to new values. For example, ``packed`` true contradicts
+    ``multiplier`` ``single``, which means ``packed`` false (:data:`CHOICES`).
     """
     for name, value in changes.items():
         choice = EARLIER.get(name, "")

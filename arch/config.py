@@ -66,21 +66,19 @@ class Config(Fields):
     def replace(self, **changes: Any) -> Self:
         """Return a copy of the configuration with some fields changed.
 
-        A field is named by its short name (``acc_depth=64``) or its path
-        (``**{"accumulators.depth": 64}``). A whole record may be passed as an instance, as a
-        mapping of its fields, or as None, which removes the unit. Raises :class:`InputError` if a
-        field is unknown.
+        A change names a field (``acc_depth=64``, or its path in ``**{"accumulators.depth": 64}``)
+        or a record, whose value is an instance, a mapping, or None to remove the unit. Raises
+        :class:`InputError` for unknown names.
         """
         values = short_names.changed(self.flat(), short_names.by_short_names(changes))
         check_types(values)
         return type(self)(**short_names.records(values))
 
     def override(self, assignments: list[str]) -> Self:
-        """Return a copy of the configuration, changed by texts such as ``array.rows=12``.
+        """Return a copy of the configuration, changed by texts ``FIELD=VALUE``.
 
-        ``assignments`` are texts ``FIELD=VALUE``. FIELD is a field's short name or its path. VALUE
-        is read as TOML, or as a string if it is not TOML. Raises :class:`InputError` if a text does
-        not have this form or its field is unknown.
+        FIELD is a field's short name or path, such as ``array.rows``. VALUE is TOML; other text is
+        a string. Raises :class:`InputError` if a text has another form or its field is unknown.
         """
         changes: dict[str, Any] = {}
         for assignment in assignments:

@@ -86,30 +86,25 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Start:
-    """Register accesses that start LiteDRAM's core and its DDR3 chip.
-
-    ``chip`` is the geometry of the chip. Each other field is a tuple of steps (:class:`Step`, one
-    access to a register of the core) with one purpose:
-
-    - ``wake`` starts the chip.
-    - ``first`` sets the read delay and the bit slip of byte lanes to their smallest values. (The
-      bit slip is the number of bits by which received data are shifted.)
-    - ``later`` increases the read delay by one.
-    - ``slip`` increases the bit slip by one and sets the smallest read delay.
-    - ``test`` writes a burst of each test pattern and reads it back.
-    - ``begin`` hands the chip to the memory controller.
+    """Register accesses that start LiteDRAM's core and its DDR3 chip, grouped by purpose.
 
     ``first``, ``later`` and ``slip`` change only the byte lanes that are being calibrated. Their
-    first step, of kind :attr:`Kind.SELECT`, selects these lanes by a bit mask.
+    first access selects these lanes (:attr:`Kind.SELECT`).
     """
 
     chip: Ddr3Chip
     wake: tuple[Step, ...]
+    """Start the chip."""
     first: tuple[Step, ...]
+    """Set read delay and bit slip (bits by which received data are shifted) to their minimum."""
     later: tuple[Step, ...]
+    """Increase the read delay by one."""
     slip: tuple[Step, ...]
+    """Increase the bit slip by one, and set the smallest read delay."""
     test: tuple[Step, ...]
+    """Write a burst of each test pattern and read it back."""
     begin: tuple[Step, ...]
+    """Hand the chip to the memory controller."""
 
 
 def start_of(
@@ -120,13 +115,9 @@ def start_of(
 ) -> Ddr3Start:
     """Return the register accesses that start LiteDRAM's core and its DDR3 chip.
 
-    ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` is LiteDRAM's
-    initialization of the chip, a list of tuples (address, bank, command, controls, wait).
-    ``address`` and ``bank`` are the values on the chip's address pins and bank pins. If
-    ``controls`` is true, ``command`` is written to the core's control register, otherwise it is
-    sent to the chip. ``wait`` is the smallest number of cycles from the command to the next
-    register access. ``phases`` is a pair of DFI phase indices: the phase that issues read commands,
-    and the phase that issues write commands.
+    ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` has LiteDRAM's
+    commands: (address pins, bank pins, command, True if the command is for the control register,
+    cycles to wait). ``phases`` are the DFI phases of reads and of writes.
     """
 
     def control(data: int, wait: int = 1) -> Step:

@@ -13,11 +13,10 @@ from celosia.arch.errors import InputError
 
 @contextmanager
 def reading(path: Path, label: str = "") -> Iterator[None]:
-    """Turn an OSError in a ``with`` block into an :class:`InputError` that names the file.
+    """Turn file errors in a ``with`` block into an :class:`InputError` that names ``path``.
 
-    Text that is not UTF-8 raises :class:`InputError` too. A path of a device, pipe or socket also
-    raises the error, because reading it may never end. ``label`` is the noun before the path in the
-    message, such as ``checkpoint``; "" for none.
+    The errors are OSError, and text that is not UTF-8. The block does not run if ``path`` is a
+    device, pipe or socket. ``label`` is a noun for the message, such as ``checkpoint``.
     """
     name = f"{label} {path}".strip()
     try:
@@ -64,12 +63,10 @@ def inside(folder: Path, name: object, place: Path) -> Path:
 
 
 def check_links(folder: Path) -> None:
-    """Raise :class:`InputError` if a folder contains devices, pipes, or links out of the folder.
+    """Raise :class:`InputError` if a folder has devices, pipes, sockets, or links out of it.
 
-    Sockets raise the error too. The function checks the entries of ``folder`` and of its direct
-    subfolders. It does not check deeper entries, nor an entry of ``folder`` whose name begins with
-    a period. If ``folder`` is a snapshot in a Hugging Face cache (``snapshots/REVISION``), links to
-    the cache's folder ``blobs`` are accepted. If ``folder`` is not a folder, nothing is checked.
+    Only entries of ``folder`` and of its direct subfolders are checked. Names with a period first
+    are left out. Links of a Hugging Face snapshot to its cache's ``blobs`` are accepted.
     """
     if not folder.is_dir():
         return

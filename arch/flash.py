@@ -82,14 +82,10 @@ class FlashChip:
         return min(self.size, 1 << ADDR_WIDTH)
 
     def at(self, clock: float) -> FlashTiming:
-        """Return the chip's timing in cycles of the machine's clock, each time rounded up.
+        """Return the chip's timing in cycles of the machine's clock (``clock``, in Hz), rounded up.
 
-        ``clock`` is the frequency of the machine's clock (Hz). The machine generates the chip's
-        clock. The field ``half`` of the result is half a period of the chip's clock. Each period is
-        long enough for a clock edge to travel to the chip, and for the data bit to travel back. The
-        other fields of the result are waiting times from the chip's data sheet.
-
-        Raises :class:`InputError` if ``clock`` is not above 0.
+        A period of the chip's clock is long enough for an edge to reach the chip and its data to
+        return. Raises :class:`InputError` if ``clock`` is not above 0.
         """
         if clock <= 0:
             raise InputError(f"Clock of {self.name} must be above 0 MHz, not {clock / 1e6:g} MHz")
@@ -108,28 +104,23 @@ class FlashChip:
 
 @dataclass(frozen=True)
 class FlashStep:
-    """A start-up command of a flash chip: the levels of four data lines during ``clocks`` clocks.
-
-    ``line`` has the levels of line 0 as characters 0 and 1, one for each clock in order. A single
-    character is the level in all clocks. ``others`` has the constant levels of lines 1 to 3, line 1
-    in the lowest bit. If ``quad`` is false, the chip drives line 1, and the lowest bit of
-    ``others`` is ignored.
-    """
+    """A start-up command of a flash chip: levels of its four data lines for ``clocks`` clocks."""
 
     line: str
+    """Levels of line 0: a character 0 or 1 for each clock, or one for all clocks."""
     clocks: int
     others: int = 0b111
+    """Constant levels of lines 1 to 3, line 1 in the lowest bit."""
     quad: bool = False
+    """False if the chip drives line 1, whose level in ``others`` is then ignored."""
 
 
 def start_up(chip: FlashChip, lanes: int) -> tuple[FlashStep, ...]:
-    """Return the commands, in order, that set a flash chip to its power-on state.
+    """Return the commands, in order, that set a flash chip from any mode to its power-on state.
 
-    Before the commands, the chip may be in continuous read, power-down or 4-byte addressing. Its
-    bursts may wrap, and its dummy clocks and upper address bits (above ``ADDR_WIDTH``) may differ
-    from those at power-on. ``lanes`` is the number of data lines on which the machine reads. If
-    ``lanes`` is 4, the chip may also be in the mode in which it receives commands on four lines
-    (QPI). After the commands, the chip accepts the read commands :data:`READS`.
+    ``lanes`` is the number of data lines of reads. With 4, the commands also end the mode in which
+    the chip receives commands on four lines (QPI). The chip then accepts the commands
+    :data:`READS`.
     """
     ones = ONES[32 if chip.exit_4byte else 24]
     steps = [FlashStep("1", clocks, quad=lanes == 4) for clocks in ones]

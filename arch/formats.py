@@ -1,13 +1,8 @@
 """Weight formats: codes of 2 to 8 bits that a decoder expands to 8-bit operands.
 
-A matrix of codes [k, n] is stored as rows of n bytes; byte j of each row belongs to column j. The
-codes of a column fill its bytes without gaps: the first code is in the highest bits of the byte in
-row 0. In the ternary format, a byte b holds five codes: the first five digits of the fraction
-b / 256 in base 3.
-
-A column may be divided into groups of ``weight_group`` codes that share a scale. Each group begins
-in a new row. A row of unsigned 8-bit scales, one for each column, precedes the group's codes. See
-equations (11) and (12) of ``docs/formats.md``.
+A matrix of codes [k, n] is stored as rows of n bytes. Each column's codes fill its bytes without
+gaps, highest bits first. A row of unsigned 8-bit scales precedes each group of ``weight_group``
+rows. See equations (11) and (12) of ``docs/formats.md``.
 """
 
 from dataclasses import dataclass
@@ -30,11 +25,9 @@ SCALE_FRACTION = 4
 
 @dataclass(frozen=True)
 class WeightFormat:
-    """A number format of stored weights: the width of each stored number, and its integer value.
+    """A format of stored weights: each stored code c stands for the integer ``values[c]``.
 
-    The number that is stored for a weight is called a code. Code c means the integer ``values[c]``,
-    which is called the operand of the code. The array multiplies by the operand. If weights have
-    group scales, the array multiplies by the operand times the scale.
+    The array multiplies by this integer, times the group's scale if weights have group scales.
     """
 
     name: str
@@ -48,16 +41,10 @@ class WeightFormat:
     """Base-3 codes in each byte; 0 if codes are stored as bits."""
 
     def stored_rows(self, k: int, group: int) -> int:
-        """Return the number of byte rows that store ``k`` rows of weights in this format.
+        """Return the number of byte rows that store ``k`` rows of weights and their scales.
 
-        A byte row has one byte for each column of the weight matrix. Several codes (stored weights)
-        can share a byte, and a code can continue in the next byte row: for example, eight rows of
-        3-bit codes take three byte rows.
-
-        If ``group`` is 0, the weights have no scales. Otherwise each ``group`` consecutive weights
-        of a column share a scale, and only the last group may be shorter. Each group takes one byte
-        row of scales, and then byte rows that have only codes of this group. For example, 64 rows
-        of 4-bit codes in groups of 32 take ``2 * (1 + 16) = 34`` byte rows.
+        ``group`` is the number of weights that share a scale; 0 for weights without scales. For
+        example, 64 rows of 4-bit codes in groups of 32 take ``2 * (1 + 16) = 34`` byte rows.
         """
         if not group:
             return self._bytes(k)
@@ -79,11 +66,10 @@ class WeightFormat:
         return -half <= min(self.values) and max(self.values) < half and not self.fraction
 
     def passes(self, width: int) -> int:
-        """Return the number of passes in which the array multiplies by an operand of this format.
+        """Return the number of passes in which the array multiplies by a weight of this format.
 
-        In each pass the array multiplies by one part of the operand (``width`` bits). The part with
-        the highest bits is signed, the others are unsigned. If the format's operands
-        (:attr:`values`) are only -1, 0 and 1, the result is 1 at any width.
+        A pass multiplies by ``width`` bits of the weight. Formats whose values are only -1, 0 and 1
+        take one pass at any width.
         """
         if set(self.values) <= {-1, 0, 1}:
             return 1

@@ -193,12 +193,9 @@ def int8_table(
 ) -> NDArray[np.int64]:
     """Return a table [256] of a function's quantized results for all signed 8-bit operands ``q``.
 
-    Entry ``q + 128`` is ``clamp(round(function(x_scale * (q - x_zero)) / y_scale) + y_zero)``, as
-    in TFLite. ``x_scale`` and ``x_zero`` are the scale and the zero point of the operands;
-    ``y_scale`` and ``y_zero`` are those of the results. ``round`` rounds to nearest with ties away
-    from zero. ``clamp`` limits a result to the range of a signed integer of ``operand_width`` bits:
-    the width of operands in the machine's array, at most 8. Raises :class:`InputError` if a scale
-    is not positive and finite.
+    Entry ``q + 128`` is ``clamp(round(function(x_scale * (q - x_zero)) / y_scale) + y_zero)``.
+    ``round`` takes ties away from zero. ``clamp`` limits to ``operand_width`` signed bits. Raises
+    :class:`InputError` if a scale is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:

@@ -1,8 +1,6 @@
 """Latencies between units of the machine, in cycles, computed from its configuration.
 
-Some circuits are built from these latencies. Others assert, when they are created, that their
-latency equals the one computed here. Benches compare the latencies with simulated circuits. The
-compiler predicts a program's cycles from them, without a simulation.
+Circuits are built or checked with these latencies, and the compiler predicts cycles from them.
 """
 
 from celosia.arch.access import Access
@@ -79,10 +77,8 @@ def requests_latency(stages: int) -> int:
 def lines_wait(access: Access, stages: int) -> bool:
     """Return whether an additional register delays data from the scratchpad by one cycle.
 
-    ``access`` has the largest size of a scratchpad access. ``stages`` is 1 if the machine has
-    registers between distant units, otherwise 0. The result is true if ``stages`` is 1 and an
-    access can read more than 8 bytes. Without the register, the path from block RAM to the reading
-    engine would then limit the clock frequency.
+    ``stages`` is 1 if the machine has registers between distant units, otherwise 0. Only accesses
+    of more than 8 bytes have the register.
     """
     return stages > 0 and access.line_bytes > TURNED_AT_ONCE
 
@@ -105,12 +101,10 @@ def drain_latency(config: Datapath) -> int:
 
 
 def words_wait(config: VectorSizes, first: int) -> int:
-    """Return the cycles that a vector command's first beat waits for requantization parameters.
+    """Return the cycles that a vector command's first elements wait for requantization parameters.
 
-    A beat is the group of elements that the vector engine processes in one cycle. ``first`` is the
-    number of cycles from the command's start to its first beat, without this wait. At the command's
-    start the engine begins to read the parameters from a memory in the engine. If they arrive
-    before the first beat or in the same cycle, the result is 0.
+    ``first`` is the number of cycles from the command's start to its first elements without this
+    wait. The result is 0 if the parameters arrive no later.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
@@ -136,10 +130,8 @@ def intake_latency(config: VectorSizes) -> int:
 def epilogue_latency(config: VectorSizes) -> int:
     """Return the cycles from sums at the requantizer's input to the write of their results.
 
-    The requantizer converts 32-bit sums to elements of 8 or 16 bits. The latency is
-    that of one beat, which is the group of sums that the vector engine processes in one cycle. The
-    results are written to the scratchpad. The additional cycles of the rotary unit, and of
-    activation functions that use polynomials, are not included.
+    The cycles are those of the sums that enter in one cycle. They do not include the rotary unit or
+    activation functions with polynomials.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -147,13 +139,11 @@ def epilogue_latency(config: VectorSizes) -> int:
 
 
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
-    """Return the cycles that the softmax unit takes for a row that arrives in one beat.
+    """Return the cycles from a row's scores to its result in the softmax unit.
 
-    A beat has ``lanes`` scores. The cycles are counted from the row's scores to its result. In a
-    row of several beats, each further beat adds :func:`softmax_beat_cycles`. ``longest_row`` is the
-    largest number of scores in a row that the unit accepts. If ``deferred`` is false, results are
-    probabilities. If ``deferred`` is true, results are exponentials; a later instruction divides
-    them by their sum over the row.
+    The row has at most ``lanes`` scores, one beat; each further beat adds
+    :func:`softmax_beat_cycles`. ``longest_row`` is the most scores in a row. Results are
+    probabilities, or exponentials if ``deferred``.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -163,11 +153,10 @@ def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
 
 
 def softmax_beat_cycles(*, deferred: bool) -> int:
-    """Return the cycles that each further beat of a row adds to the softmax unit's latency.
+    """Return the cycles that each further beat of a row adds to :func:`softmax_latency`.
 
-    A beat is the group of scores that arrive in one cycle. :func:`softmax_latency` is the latency
-    for a row of one beat. The latency is counted from the row's last scores to its last result. If
-    ``deferred`` is false, results are probabilities, otherwise exponentials.
+    A beat is the group of scores that arrive in one cycle. Results are probabilities, or
+    exponentials if ``deferred``.
     """
     return 1 if deferred else 2
 
@@ -184,12 +173,9 @@ def norm_latency(lanes: int, longest_row: int) -> int:
 
 
 def part_width(width: int) -> int:
-    """Return the operand width of a signed multiplier for ``width`` bits of a weight (bits).
+    """Return the operand width of a signed multiplier for ``width`` bits of an 8-bit weight (bits).
 
-    A weight is a signed number of 8 bits. If ``width`` is 8, the multiplier gets the whole weight,
-    and the result is 8. If ``width`` is less, the multiplier gets a group of ``width`` adjacent
-    bits. Groups without the weight's sign bit are unsigned, so the operand has an additional sign
-    bit: the result is ``width + 1``.
+    The result is ``width + 1`` if ``width`` is below 8, because bits without the sign are unsigned.
     """
     return width + (width < OPERAND_BITS)
 
@@ -197,11 +183,8 @@ def part_width(width: int) -> int:
 def factor_width(config: MatrixSizes) -> int:
     """Return the width of the weight operand at a multiplier of the array (bits).
 
-    The operand depends on the configuration's field ``pass_width``:
-
-    - If ``pass_width`` is 8, the operand is a whole weight, minus its zero point.
-    - If ``pass_width`` is less than 8, the operand is ``pass_width`` bits of a weight, and a sign
-      bit.
+    The operand is a weight minus its zero point. If the array takes several passes, it is
+    ``pass_width`` bits of a weight and a sign bit.
     """
     return part_width(config.array.pass_width) if config.passes > 1 else config.element_width
 
@@ -217,15 +200,11 @@ def row_width(config: MatrixSizes) -> int:
 
 
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
-    """Return whether two products ``a * b[0]`` and ``a * b[1]`` overlap in a multiplier's output.
+    """Return whether the two products of one multiplier, ``a * (b[0] + (b[1] << shift))``, overlap.
 
-    One hardware multiplier computes both products, as ``a * (b[0] + (b[1] << shift))``. ``a`` has
-    ``width`` bits, and each ``b[i]`` has ``b_width`` bits. ``factor_width`` is the width of the
-    multiplier's operands (bits).
-
-    If ``shift`` is the width of ``a * b[0]``, the products do not overlap. But if the operand
-    ``b[0] + (b[1] << shift)`` then has more than ``factor_width`` bits, the circuit uses a smaller
-    ``shift``, and the products overlap.
+    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits. They overlap if the second
+    operand, with ``shift`` the width of ``a * b[0]``, exceeds the ``factor_width`` bits of the
+    multiplier.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 
@@ -241,12 +220,10 @@ def product_latency(config: MatrixSizes) -> int:
 
 
 def weights_latency(config: Datapath) -> int:
-    """Return the cycles that an adder-tree array takes to read a tile of weights from its memory.
+    """Return the cycles in which an adder-tree array reads a tile of weights from its memory.
 
-    A weight slot is the storage in this memory for one tile. The cycles are counted from the slot's
-    number at an input of the array to the tile's weights at the multipliers. If the memory has more
-    than four slots and the configuration's field ``registered`` is true, the memory has an output
-    register, and the result is 2. Otherwise the result is 1.
+    They count from the tile's number at an input of the array to its weights at the multipliers.
+    The result is 2 with ``registered`` and more than four tiles, otherwise 1.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 
@@ -263,11 +240,10 @@ def array_latency(config: MatrixSizes, kind: str = "") -> int:
 
 
 def dispatch_cycles(config: Datapath) -> int:
-    """Return the cycles from the end of a command to the first request of a waiting command.
+    """Return the cycles from the end of a command to the first request of another engine's command.
 
-    The waiting command runs on another engine, and waits for a token that the ended command sends.
-    One cycle passes until the token is counted, and one until the waiting command is accepted. With
-    the option ``registered``, the first request is one cycle later.
+    The second command waits for a token of the first. The result is 2, or 3 with the option
+    ``registered``.
     """
     return 2 + config.stages
 
@@ -278,14 +254,10 @@ def load_bytes(access: Access) -> int:
 
 
 def sparse_cycles(config: Config, lanes: int, m: int, k: int, n: int, beats: int) -> int:
-    """Return the fewest cycles that a SPARSE instruction takes.
+    """Return the fewest cycles of a SPARSE instruction: [m, k] activations times a sparse [k, n].
 
-    The instruction multiplies ``m`` rows of ``k`` activations by a sparse matrix with ``n``
-    columns. Each of ``lanes`` lanes processes ``beats`` entries of the matrix, one per cycle
-    (``celosia.arch.sparse``). The first row is loaded before its products are computed, and each
-    further row during the products of the previous row. The sums of the lanes' columns are added to
-    the accumulators one at a time. If a lane finishes a column before the lane's previous sum has
-    been added, all lanes stall, and the instruction can take more cycles.
+    Each of ``lanes`` lanes processes ``beats`` entries of the matrix, one per cycle. Lanes that
+    finish columns faster than sums are added to the accumulators take more cycles.
     """
     load = -(-k // load_bytes(config.access))
     row = max(beats, COLUMN_CYCLES * -(-n // lanes)) + lanes + LANE_LATENCY + 7

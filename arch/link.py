@@ -111,18 +111,14 @@ _LATER = {"scratchpad_align": 1, "softmax_lanes": 0, "row_factors": 0}
 
 
 def fingerprint(config: Config) -> int:
-    """Return a 32-bit hash that identifies a configuration; the configuration's name is not hashed.
+    """Return a 32-bit hash that identifies a configuration, whatever its name and clock.
 
-    The hash is the first four bytes of the SHA-256 of a text. The text has a line ``NAME = VALUE``
-    for each field, with the field's short name. A machine's fingerprint must never change, so the
-    text has the format of the oldest configuration files:
-
-    - it has an empty configuration name, and a clock of 50 MHz;
-    - it has older fields in place of the newer fields that replaced them
-      (``celosia.arch.choices``);
-    - it has some later fields only if their values change the circuit;
-    - it lacks the fields of a microcoded machine that have a fixed value.
+    A machine's hash never changes between versions of Celosia. It is the first four bytes of the
+    SHA-256 of a text with a line ``NAME = VALUE`` for each field.
     """
+    # The text is that of the oldest configuration files: an empty name, a clock of 50 MHz, and the
+    # older fields of celosia.arch.choices. Later fields are in it only if they change the circuit,
+    # and fields with a fixed value in a microcoded machine are not.
     left_out = {"requantizer"}
     if config.micro is not None:
         left_out = {name for name in _FIELDS.split() if {name, EARLIER.get(name)} & {*CONSTANTS}}
@@ -158,11 +154,9 @@ def crc16(data: bytes) -> int:
 def request(command: int, tag: int, length: int, addr: int, payload: bytes = b"") -> bytes:
     """Return the bytes of a request frame, which the host sends to the machine.
 
-    ``command`` is the operation (:class:`Command`). The machine's answer repeats ``tag``. ``addr``
-    is the address at which the command begins to read, to write or to run a program; its unit
-    depends on the command. ``length`` (16 bits) is the number of bytes that the command reads or
-    writes. A command that writes has these bytes in ``payload``. For a command that reads,
-    ``payload`` is empty, and the answer has the bytes.
+    ``command`` is a :class:`Command`, and determines the unit of ``addr``. The answer repeats
+    ``tag``. ``length`` is the number of bytes to read or write (16 bits). A write has these bytes
+    in ``payload``.
     """
     body = bytes([command, tag]) + length.to_bytes(2, "little") + addr.to_bytes(4, "little")
     return _frame(REQUEST_SYNC, body + payload)

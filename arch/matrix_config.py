@@ -19,16 +19,10 @@ class MatrixSizes(Datapath):
 
     @property
     def low_rows(self) -> int:
-        """Number of last rows of a weight slot for the lower bits of attention keys; 0 if none.
+        """Number of key elements that keep all eight bits in a packed KV cache; 0 if none.
 
-        A weight slot is the array's storage for one tile of weights or attention keys. A packed KV
-        cache stores the upper four bits of every key element, from the slot's first row on, one
-        element in each row. The first ``low_rows`` elements of a key keep all eight bits. Their
-        lower four bits are stored in the slot's last ``low_rows`` rows, element 0 in the last row.
-
-        For example, an array has 13 rows, keys have 8 elements, and ``low_rows`` is 5. Rows 0 to 7
-        then store the upper bits of elements 0 to 7. Rows 8 to 12 store the lower bits of elements
-        4 to 0.
+        A tile's memory has the upper four bits of element i of a key in row i. The lower bits of
+        the first ``low_rows`` elements are in the last ``low_rows`` rows, element 0 in the last.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 
@@ -78,10 +72,8 @@ class MatrixSizes(Datapath):
     def vector_passes(self) -> int:
         """Largest number of passes in which the array multiplies a row of activations by a tile.
 
-        If the array accepts INT16 activations, the number is 2: one pass for the low bytes of the
-        row, and one pass for the high bytes. Such an array multiplies by all bits of a weight in
-        each pass. In any other array the number is :attr:`passes`: each pass multiplies by
-        ``pass_width`` bits of the 8-bit weights.
+        It is 2, for low and high bytes, if the array accepts INT16 activations. Otherwise it is
+        :attr:`passes`, for the bits of weights.
         """
         return 2 if self.array.wide else self.passes
 
@@ -119,16 +111,10 @@ class MatrixSizes(Datapath):
 
     @property
     def high_rows(self) -> int:
-        """Largest number of elements in a key, if some elements have two rows of a weight slot.
+        """Largest number of elements in a key, if :attr:`low_rows` of them keep all eight bits.
 
-        A weight slot is the array's storage for one tile. In a packed KV cache, row i of a slot has
-        the upper four bits of key element i. If :attr:`low_rows` is not 0, some elements keep all
-        eight bits. The last ``low_rows`` rows of the slot have the lower four bits of these
-        elements.
-
-        The number is the largest power of two that is less than the number of the array's rows,
-        because a separate adder tree adds the products of the upper bits. An array with 13 or 16
-        rows has room for 8 elements. As an exception, the number for an array with 1 row is 1.
+        The number is the largest power of two below the number of the array's rows, but at least 1.
+        For example, it is 8 for 13 or 16 rows.
         """
         # The adder tree has a separate subtree for a power of two of rows.
         return max(1, next_power_of_two(self.array.rows) // 2)
@@ -144,12 +130,10 @@ class MatrixSizes(Datapath):
 
     @property
     def slot_exponents(self) -> int:
-        """Largest number of exponent bits stored with a byte of a weight slot; 0 if none.
+        """Number of exponent bits stored with a byte of attention values in the array; 0 if none.
 
-        A weight slot is the array's storage for one tile, with one byte for each row and column.
-        Each row of a slot with attention values can have an exponent of 2 bits. The row's first two
-        bytes have one bit each. In an array with a single column, the row's only byte has both
-        bits.
+        A row of values has an exponent of 2 bits: one bit in each of its first two bytes, or both
+        in the byte of a single column.
         """
         return -(-EXPONENT_BITS // self.array.cols) if self.block_exponents else 0
 

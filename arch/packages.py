@@ -23,10 +23,9 @@ _PACKAGES = {
 def library(module: str, subject: str, package: str = "", extra: str = "") -> Any:
     """Import and return a module of an optional package.
 
-    ``package`` is the package that contains the module; by default it is derived from the module's
-    name. ``extra`` is the pip extra that installs the package; by default it is Celosia's first
-    extra that requires the package. Raises :class:`InputError` if the package is missing; its
-    message begins with ``subject``, such as "Images need".
+    ``package`` and ``extra`` (pip extra of Celosia) are by default found from the module's name.
+    Raises :class:`InputError` if the package is missing; its message begins with ``subject``, such
+    as "Images need".
     """
     top = module.partition(".")[0]
     if importlib.util.find_spec(top) is None:
@@ -53,12 +52,10 @@ class Deferred:
 
 
 def missing(module: str, subject: str, package: str = "", extra: str = "") -> InputError:
-    """Return the :class:`InputError` for a module that is not installed.
+    """Return the :class:`InputError` for a module that is not installed, with the pip command.
 
-    The message begins with ``subject``. It names the module's package (``package``), the extra of
-    Celosia that installs the package (``extra``), if there is one, and the pip command. By default,
-    ``package`` is derived from the module's name, and ``extra`` is Celosia's first extra that
-    requires the package.
+    The message begins with ``subject``. ``package`` and ``extra`` (pip extra of Celosia) are by
+    default found from the module's name.
     """
     package = package or _PACKAGES.get(module, module)
     extra = extra or _extra(package)

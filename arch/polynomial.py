@@ -37,14 +37,11 @@ SLOPE_BITS = 17
 
 @dataclass(frozen=True, kw_only=True)
 class Polynomial:
-    """A function of integers, with one polynomial of degree 2 for each segment of operands.
+    """A function of integers, with one polynomial of degree 2 for each segment (range) of operands.
 
-    The operand has ``x_width`` bits: the segment number in the upper bits, and ``t``, the position
-    in the segment, in the lower ``t_width`` bits. The segment's coefficients ``c0``, ``c1`` and
-    ``c2`` have ``guard_width`` more fraction bits than the result. ``>>`` rounds towards minus
-    infinity. The result is::
-
-        (c0 + ((c1 + (c2 * t >> t_width)) * t >> t_width)) >> guard_width
+    The operand's low ``t_width`` bits are ``t``, the position in the segment; the bits above are
+    the segment's number. With the segment's coefficients and ``>>`` towards minus infinity, the
+    result is ``(c0 + ((c1 + (c2 * t >> t_width)) * t >> t_width)) >> guard_width``.
     """
 
     coefficients: tuple[tuple[int, int, int], ...]
@@ -70,9 +67,7 @@ class Polynomial:
     def widths(self) -> tuple[int, int, int]:
         """Widths of the coefficients ``c0``, ``c1`` and ``c2``, a tuple of three (bits).
 
-        Each segment (a range of operands) has a polynomial ``c0 + c1 * u + c2 * u**2``, in which
-        ``u``, from 0 to 1, is the operand's position in the segment. Each width is that of a signed
-        number, and is sufficient for this coefficient of every segment.
+        Each is the width of a signed number that holds this coefficient of every segment.
         """
         c0, c1, c2 = (max(_signed_width(row[i]) for row in self.coefficients) for i in range(3))
         return c0, c1, c2
@@ -90,14 +85,9 @@ class Polynomial:
 
     @property
     def sum_width(self) -> int:
-        """Width of the number ``c0 + ((slope * t) >> t_width)``, in two's complement (bits).
+        """Width of the polynomial's signed sum, before the shift by ``guard_width`` (bits).
 
-        The polynomial's result is this number, shifted right by ``guard_width`` bits. The width is
-        sufficient for all operands. The variables are:
-
-        - ``slope``: the number ``c1 + ((c2 * t) >> t_width)``;
-        - ``c0``, ``c1`` and ``c2``: the coefficients of the segment (range of operands);
-        - ``t``: the operand's position in the segment, from 0 to ``2**t_width - 1``.
+        It suffices for all operands.
         """
         return max(
             _signed_width(abs(c0) + abs(c1) + abs(c2) + 1) for c0, c1, c2 in self.coefficients
@@ -120,17 +110,11 @@ def fit(
     segments: int,
     signed: bool,
 ) -> Polynomial:
-    """Return polynomials of degree 2 that approximate a function, one for each segment of operands.
+    """Return polynomials of degree 2 that interpolate a function in equal segments of its operands.
 
-    The operand has ``x_width`` bits, in two's complement if ``signed`` is true, otherwise unsigned.
-    The range of operands is divided into ``segments`` segments of equal length. A segment's
-    polynomial interpolates the function at the segment's three Chebyshev nodes.
-
-    ``function`` maps an array of operands to an array of results. Both are floats, in units of the
-    least significant bit of the polynomials' integer operand and result. ``function`` is evaluated
-    only inside segments, so it may have a kink where two segments meet.
-
-    Raises :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
+    ``function`` maps arrays of operands to results, in units of the last bit of each. It is
+    evaluated at three Chebyshev nodes inside each segment. Operands have ``x_width`` bits. Raises
+    :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """
     if segments < 2 or segments & (segments - 1) or segments > 1 << x_width:
         raise InputError(
@@ -197,11 +181,9 @@ def function_polynomial(
 ) -> Polynomial:
     """Return polynomials that compute a function's quantized results from signed 16-bit operands.
 
-    An operand ``q`` stands for the value ``x_scale * q``, and a result ``y`` for the value
-    ``y_scale * (y - y_zero)``. Results are rounded to nearest. Their magnitude is clipped at
-    ``FUNCTION_BOUND``, so that the coefficients fit the widths of :func:`pack_polynomial`. The
-    caller must clamp results to the range of its result type. Raises :class:`InputError` if a scale
-    is not positive and finite.
+    Operand ``q`` means ``x_scale * q``, and result ``y`` means ``y_scale * (y - y_zero)``. Results
+    are clipped at ``FUNCTION_BOUND``; the caller clamps them to their type. Raises
+    :class:`InputError` if a scale is not positive and finite.
     """
     for name, scale in (("x_scale", x_scale), ("y_scale", y_scale)):
         if not 0 < scale < math.inf:
@@ -217,10 +199,8 @@ def function_polynomial(
 def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
     """Return a function's polynomials as the signed bytes of an activation table, [256].
 
-    The function has 32 segments (ranges of operands), each with a polynomial ``c0 + c1 * u + c2 *
-    u**2``, in which ``u``, from 0 to 1, is the operand's position in the segment. The table has
-    eight bytes for each segment: ``c0`` in two bytes, then ``c1`` and ``c2`` in three bytes each,
-    lowest byte first. The segment with the most negative operands is first.
+    Each of the 32 segments (ranges of operands) has eight bytes: ``c0`` in two, then ``c1`` and
+    ``c2`` in three each, lowest byte first. The segment of the most negative operands is first.
     """
     rows = np.roll(np.array(polynomial.coefficients, np.int64), FUNCTION_SEGMENTS // 2, axis=0)
     c0, c1, c2 = rows.T  # [segments]
@@ -232,10 +212,8 @@ def pack_polynomial(polynomial: Polynomial) -> NDArray[np.int64]:
 def unpack_polynomial(table: NDArray[Any]) -> Polynomial:
     """Return the :class:`Polynomial` that is encoded in an activation table [256].
 
-    The table's bytes have the format of :func:`pack_polynomial`; any bytes are valid. For each
-    segment of operands, the table has a coefficient ``c0`` of two bytes, and coefficients ``c1``
-    and ``c2`` of three bytes each. Only the low 17 bits of ``c1`` and of ``c2`` are used, as a
-    number in two's complement.
+    The bytes have the format of :func:`pack_polynomial`; any bytes are valid. Only the low 17 bits
+    of ``c1`` and ``c2`` are used, in two's complement.
     """
     raw = np.asarray(table, np.int64).reshape(FUNCTION_SEGMENTS, -1) & 0xFF  # [segments, 8]
     parts = ((0, 2, 16), (2, 5, SLOPE_BITS), (5, 8, SLOPE_BITS))

@@ -1,9 +1,8 @@
 """The format of the image in flash from which a board runs a model at power-on.
 
-A power-on image has a header, a body, and the CRC-32 (ISO-HDLC) of header and body. The header is
-``MAGIC``, a hash of the configuration, and the body's length in bytes. The body is a list of
-records. A record is an ``Op`` (one byte), the length of its data in bytes (two bytes), and the
-data. Numbers are least significant byte first.
+An image is ``MAGIC``, the configuration's hash, the length of the records (bytes), the records, and
+a CRC-32 (ISO-HDLC) of all before it. A record is an :class:`Op` (1 byte), the data's length (2
+bytes) and the data. Numbers are least significant byte first.
 """
 
 import enum

@@ -26,17 +26,10 @@ _GONE = ("clock_mhz",)
 def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration of a preset or of a TOML file, changed by ``overrides``.
 
-    ``source`` is the preset's name or the file's path. A TOML file has a table, such as
-    ``[array]``, for each group of fields that it changes. All other fields have the values of a
-    preset, whose name is the value of the file's key ``preset``. Without this key, the preset is
-    ``micro`` if the file has a table ``micro``, otherwise ``small``. If a group is ``false``
-    instead of a table, the machine does not have the unit that this group configures.
-
-    ``overrides`` are texts such as ``rows=4``: a field's name and its new value. Both
-    ``overrides`` and a file may have older field names, and a file may have fields outside of
-    tables. The function prints on standard error how to write each such field now. Raises
-    :class:`InputError` if the source is neither a preset nor a TOML file, or its content is
-    invalid.
+    A file has a table for each record that it changes; ``false`` removes the unit. Key ``preset``
+    names the base, by default ``small`` (``micro`` if there is a table ``micro``). ``overrides``
+    are texts such as ``rows=4``. Older fields are accepted and reported on standard error. Raises
+    :class:`InputError` for an unknown source or invalid content.
     """
     if source in PRESETS:
         config = PRESETS[source]
@@ -58,12 +51,10 @@ def _names(overrides: Sequence[str]) -> list[str]:
 
 
 def stated(source: str | None, overrides: Sequence[str]) -> set[str]:
-    """Return the names of the configuration fields that a TOML file or ``overrides`` set.
+    """Return the short names of the fields that a TOML file or ``overrides`` set, such as ``rows``.
 
-    ``source`` is the path of a TOML file, the name of a preset (a configuration of this package),
-    or None. If it is a preset, the result has only the fields that ``overrides`` set. ``overrides``
-    are texts such as ``rows=4``. The result is a set of short names, such as ``rows`` for the field
-    ``array.rows``.
+    ``source`` is a TOML file's path, a preset's name, or None; a preset adds no names.
+    ``overrides`` are texts such as ``rows=4``.
     """
     values: dict[str, Any] = dict.fromkeys(_names(overrides), True)
     names = set(values)

@@ -20,12 +20,11 @@ _TOLD = {"correct": {"parameters": "detect", "control": "detect"}}
 
 
 def protection(text: str) -> dict[str, str]:
-    """Return a dictionary from each unit to its protection level, for a value of field ``protect``.
+    """Return the protection level of each unit, for a value of the field ``protect``.
 
-    The value ``text`` is one level for all units, or a list of ``UNIT=LEVEL``, separated by commas.
-    Units that are not in the list have level ``none``. If the text is ``correct``, the units
-    ``parameters`` and ``control`` have level ``detect``, and all other units ``correct``. Raises
-    :class:`InputError` if the text has neither form.
+    ``text`` is one level for all units, or ``UNIT=LEVEL,...``, with ``none`` for other units. With
+    ``correct`` alone, ``parameters`` and ``control`` have ``detect``. Raises :class:`InputError`
+    for any other text.
     """
     if text in LEVELS:
         return dict.fromkeys(UNITS, text) | _TOLD.get(text, {})
@@ -44,14 +43,9 @@ def protection(text: str) -> dict[str, str]:
 def code_columns(width: int, level: str) -> list[int]:
     """Return a code's columns: for each of ``width`` data bits, the mask of its check bits.
 
-    Bit i of a mask is 1 if check bit i covers the data bit. A check bit is the parity of the data
-    bits that it covers. At level ``detect`` one check bit covers all data bits. At level
-    ``correct`` the code is that of Hsiao (1970): all masks differ, and each has an odd number of
-    ones, at least three. The decoder can therefore distinguish a wrong data bit, a wrong check bit
-    and two wrong bits.
-
-    The masks are chosen so that all check bits cover about the same number of data bits. The
-    largest of these numbers determines the depth of the logic.
+    A check bit is the parity of its data bits. Level ``detect`` has one check bit. Level
+    ``correct`` is a code of Hsiao (1970): masks differ, and have an odd number of ones, at least
+    three.
     """
     if level == "detect":
         return [1] * width
@@ -83,22 +77,8 @@ def check_bits(columns: Sequence[int]) -> int:
 def column_patterns(columns: Sequence[int]) -> list[tuple[int, int]]:
     """Return two masks of check bits, ``(failing, holding)``, for each data bit of a word.
 
-    A check bit fails if its stored value differs from the value computed from the data. A decoder
-    finds a wrong data bit by two conditions. All check bits in ``failing`` fail, and no check bit
-    in ``holding`` fails. The conditions are only valid if at most one bit of the word is wrong.
-
-    - ``failing`` has all check bits that cover the data bit.
-    - ``holding`` excludes that another data bit is the wrong one. If the check bits of another data
-      bit include all of ``failing``, at least one of the additional check bits is in ``holding``.
-      One such check bit is sufficient.
-
-    For example, check bits 0 to 2 cover data bit A, and check bits 0 to 4 cover data bit B. If B is
-    wrong, the check bits of A fail, too. To exclude B, the masks of A are ``failing`` = 0b00111 and
-    ``holding`` = 0b01000 (check bit 3; check bit 4 would do as well). The masks of B are 0b11111
-    and 0.
-
-    ``columns`` is the list that :func:`code_columns` returns. It has one mask for each data bit:
-    the check bits that cover the data bit.
+    A word with at most one wrong bit has this data bit wrong if all check bits in ``failing`` fail,
+    and none in ``holding``. ``columns`` are the masks of :func:`code_columns`.
     """
     patterns = []
     for column in columns:

@@ -36,9 +36,9 @@ class PsramTiming:
 class PsramChip:
     """A PSRAM memory of ``dies`` equal chips in parallel, which run in lockstep.
 
-    A chip (die) has eight data lines, and ``2**row_bits`` rows of ``2**col_bits`` columns of 16
-    bits. Each edge of its clock moves eight bits. Times are in nanoseconds unless stated otherwise.
-    Raises :class:`InputError` if ``dies`` is not a power of two.
+    A chip has eight data lines, moved at each clock edge, and ``2**row_bits`` rows of
+    ``2**col_bits`` 16-bit columns. Times are in nanoseconds unless stated. Raises
+    :class:`InputError` if ``dies`` is no power of two.
     """
 
     name: str

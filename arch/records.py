@@ -250,11 +250,10 @@ class Control:
 
     @property
     def counters(self) -> bool:
-        """True if the machine counts products, moved words, and cycles of engine and array states.
+        """True if the machine counts products, moved external words, and cycles of engine states.
 
-        Moved words are those that the machine reads from and writes to external memory. A state of
-        an engine is, for example, busy or idle. If the value is false, the machine counts only a
-        run's cycles and, with ``protect``, the cycles in which words are corrected.
+        If false, it counts only the cycles of a run and, with ``protect``, cycles with corrected
+        words.
         """
         return bool(CHOICES["observe"][self.observe]["counters"])
 
@@ -277,10 +276,9 @@ class Control:
 class Throttle:
     """Slower memories while the machine is hot.
 
-    The machine has a port ``thermal`` with inputs ``temperature``, ``hot`` and ``cool``. The
-    machine becomes hot when ``temperature`` exceeds ``hot``, and is hot until ``temperature`` is
-    below ``cool``. While it is hot, scratchpad and accumulators move data in one of every
-    ``cycles`` cycles. Reads of weights are not delayed.
+    The machine is hot from ``temperature`` above ``hot`` until it is below ``cool`` (inputs of the
+    port ``thermal``). Scratchpad and accumulators of a hot machine move data in one of every
+    ``cycles`` cycles; reads of weights are not delayed.
     """
 
     cycles: int

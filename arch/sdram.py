@@ -45,10 +45,9 @@ class SdramTiming:
 class SdramChip:
     """An SDR SDRAM chip, or several in parallel that share commands and addresses.
 
-    Times are in nanoseconds unless stated otherwise. A time ``NAME`` may also have a minimum in
-    clock cycles, the field ``NAME_clocks``; the longer of the two applies. The chip has
-    ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits`` columns of ``data_width``
-    bits. For chips in parallel, ``data_width`` is the sum of their data widths.
+    It has ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits`` columns of
+    ``data_width`` bits, of all chips together. Times are in nanoseconds unless stated.
+    ``NAME_clocks`` is the least time in cycles.
     """
 
     name: str
@@ -84,11 +83,10 @@ class SdramChip:
         return (self.data_width // 8) << bits
 
     def at(self, clock: float) -> SdramTiming:
-        """Return the chip's timing in cycles of a clock with the frequency ``clock`` (Hz).
+        """Return the chip's timing in cycles of a clock of ``clock`` Hz.
 
-        Raises :class:`InputError` if the clock is above the chip's limit or too slow. It is too
-        slow if refreshes leave no time for accesses. It is also too slow if the transfer of a whole
-        row takes longer than a refresh can be postponed.
+        Raises :class:`InputError` if the clock is above the chip's limit, or too slow for accesses
+        between refreshes.
         """
         if not 0 < clock <= self.max_mhz * 1e6:
             raise InputError(

@@ -1,8 +1,7 @@
 """Short names of a configuration's fields, used by ``--set``, ``Config.replace`` and messages.
 
-The fields of a configuration are grouped in records, such as ``array``. A short name, such as
-``rows`` for the field ``array.rows``, never changes, even if its field moves to another record. The
-short name of an optional unit stands for a Boolean: true if the unit is present.
+A short name, such as ``rows`` for the field ``array.rows``, never changes. The short name of an
+optional unit is a Boolean field: true if the unit is present.
 """
 
 import dataclasses
@@ -131,16 +130,10 @@ def value(config: Fields, short: str) -> Any:
 
 
 def switch(record: str) -> str:
-    """Return the name of the configuration field that adds an optional unit to the machine.
+    """Return the short name of the field that adds an optional unit to the machine.
 
-    The machine lacks the unit if the value of this field is false, 0 or an empty text. ``record``
-    is the name of the unit's part of the configuration, such as ``softmax`` or ``sparse``. The
-    result is the field's name in ``--set`` (the field's short name). There are two cases:
-
-    - Some units have a Boolean field with the same name. For ``softmax``, the result is
-      ``softmax``.
-    - For any other unit, the result is the first field of the unit. For ``sparse``, the result is
-      ``sparse_lanes``.
+    The machine lacks the unit if this field is false, 0 or empty. The field is the unit's Boolean,
+    such as ``softmax``, or the first field of its record, such as ``sparse_lanes`` for ``sparse``.
     """
     if record in SHORT:
         return SHORT[record]
@@ -149,16 +142,11 @@ def switch(record: str) -> str:
 
 
 def records(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration's records, made from field values: a dictionary by record name.
+    """Return a configuration's records (one dataclass for each unit) and its name, by record name.
 
-    A record is a dataclass with the fields of one unit of the machine. ``values`` maps the short
-    name of every field, such as ``sparse_lanes`` for ``sparse.lanes``, to the field's value. The
-    result also has the entry ``name``, the name of the configuration.
-
-    If the machine lacks an optional unit, the result has None instead of the unit's record. One
-    field of ``values`` determines this (:func:`switch`). For example, the machine has no sparse
-    unit if ``sparse_lanes`` is 0. All other fields of an absent unit must have the values in
-    :data:`ABSENT`, usually their defaults. Otherwise :class:`InputError` is raised.
+    ``values`` maps the short name of every field to its value. An absent unit is None
+    (:func:`switch`). Raises :class:`InputError` if a field of an absent unit differs from
+    :data:`ABSENT`.
     """
     made: dict[str, Any] = {"name": values["name"]}
     for record, kind in RECORDS.items():
@@ -188,16 +176,11 @@ def shown(value: Any) -> str:
 
 
 def by_short_names(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changed fields of a configuration: a dictionary from short name to new value.
+    """Return changed fields as a dictionary from short name to new value.
 
-    ``changes`` is a dictionary with three kinds of keys:
-
-    - a field's short name, such as ``rows``, with the field's new value;
-    - a field's path, such as ``array.rows``, with the field's new value;
-    - a record's name, such as ``array``, with an instance of the record, a dictionary from field
-      names to new values, or None, which removes an optional unit.
-
-    Raises :class:`InputError` if a name is unknown.
+    A key of ``changes`` is a short name (``rows``), a path (``array.rows``) or a record
+    (``array``). The value of a record is an instance, a mapping, or None to remove the unit. Raises
+    :class:`InputError` for unknown names.
     """
     values: dict[str, Any] = {}
     for name, value in changes.items():
@@ -232,15 +215,11 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 
 
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all field values of a configuration after ``changes`` are applied.
+    """Return all field values of a configuration after ``changes``, by short name.
 
-    ``values`` has all field values before the changes. ``values``, ``changes`` and the result are
-    dictionaries from short names of fields to values. Older fields in ``changes`` are converted to
-    the newer fields that replaced them (:mod:`celosia.arch.choices`). An optional unit is removed
-    if ``changes`` sets the field that switches the unit on, such as ``softmax``, to false or 0. All
-    other fields of this unit then get their values from :data:`ABSENT`, unless ``changes`` sets
-    them. Raises :class:`InputError` if an older and a newer field in ``changes`` contradict each
-    other.
+    Older fields are converted (:func:`celosia.arch.choices.chosen`). A unit that ``changes``
+    removes has its other fields from :data:`ABSENT`. Raises :class:`InputError` if older and newer
+    fields contradict each other.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

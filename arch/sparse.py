@@ -1,23 +1,15 @@
-"""The storage format of a sparse matrix in external memory and scratchpad.
+"""The storage format of a sparse matrix [k, n] in external memory and scratchpad.
 
-A matrix [k, n] is coded column after column, each from row 0. The code is a list of entries of
-:data:`ENTRY_WIDTH` bits: a signed value in the low 8 bits, and the field ``run`` in the upper 4
-bits. There are three kinds of entries:
-
-- If the value is not 0, the entry stands for ``run`` zeros and then the value.
-- If the value is 0 and ``run`` is :data:`NOTHING`, the entry stands for no element.
-- If the value is 0 and ``run`` is smaller, the entry stands for ``16 * (run + 1)`` zeros. An entry
-  of more than ``k`` zeros is invalid.
-
-The elements are divided among the lanes of the sparse unit. Each lane multiplies a range of
-consecutive elements, which may begin and end within a column. Entries that stand for no element pad
-all lanes to the same number of entries. A beat is a word with one entry for each lane, lane 0 in
-the lowest bits, padded to whole bytes.
-
-Before the entries, :data:`HEADER_BEATS` header beats hold the position of each lane's first
-element: the tile (``column // cols``) in beat 0, the column in the tile in beat 1, and the row in
-beat 2. ``cols`` is the number of columns of the array.
+An entry has a signed value (low 8 bits) and ``run`` (4 bits): ``run`` zeros, then the value. With
+value 0 it is ``16 * (run + 1)`` zeros, or nothing if ``run`` is 15. Each lane of the sparse unit
+has a range of elements, counted column by column. A beat is one entry for each lane. See equation
+(13) of ``docs/formats.md``.
 """
+
+# Entries for nothing pad all lanes to the same number of beats. An entry of more than k zeros is
+# invalid. A beat has lane 0 in its lowest bits, and is padded to whole bytes. HEADER_BEATS beats
+# before the entries have the place of each lane's first element: the tile (column // cols of the
+# array), then the column in the tile, then the row.
 
 VALUE_WIDTH = 8
 """Width of an entry's value (bits)."""

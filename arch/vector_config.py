@@ -47,16 +47,10 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words with which SOFTMAX and NORM can requantize accumulators.
+        """Number of parameter words with which SOFTMAX and NORM requantize accumulators; 0 for all.
 
-        SOFTMAX and NORM can read accumulators only if the configuration has the record ``fused``.
-        They then requantize the accumulators first. A parameter word has the requantization
-        parameters of all lanes. The number has these meanings:
-
-        - 8, for example: SOFTMAX and NORM can use parameter words 0 to 7 for accumulators.
-        - 0, and ``fused`` is not None: SOFTMAX and NORM can use all parameter words for
-          accumulators.
-        - 0, and ``fused`` is None: SOFTMAX and NORM cannot read accumulators.
+        A parameter word has the requantization parameters of all lanes. Without the record
+        ``fused`` the number is 0, and SOFTMAX and NORM cannot read accumulators.
         """
         return self.fused.words if self.fused else 0
 

@@ -1,21 +1,20 @@
 """An assembler of micro-instructions.
 
-A line is a micro-instruction ``NAME operand, operand, ...``, a label followed by a colon, a
-directive or a shorthand; a semicolon starts a comment. An operand is a register, an immediate or a
-jump's target. A register is written as its name. An immediate or a target is written as a number or
-a label. For each operation, the field ``operands`` in ``celosia.arch.micro.isa`` lists the operands
-in the order in which they are written. The directives, which begin with a dot, and the shorthands
-are:
-
-- ``.registers FIRST NAME ...`` names consecutive registers, starting at number FIRST;
-- ``.words LABEL WORD ...`` adds a table LABEL of words (numbers or labels) after the code;
-- ``MOVE rd, ra`` copies a register; ``SET rd, value`` sets a register to a 32-bit value, signed or
-  not. SET takes one cycle if the value fits in an immediate, otherwise three cycles;
-- ``GOTO target`` jumps; ``CALL link, target`` jumps and writes the address of the next
-  micro-instruction to register ``link``; ``BACK link`` jumps to the address in register ``link``;
-- ``IF flags, bit, target, spare`` jumps to the target if bit ``bit`` (0 to 12) of register
-  ``flags`` is 1, and ``UNLESS`` jumps if the bit is 0; both overwrite register ``spare``.
+A line is ``NAME operand, operand, ...``, a label and a colon, a directive with a dot, or a
+shorthand. A semicolon starts a comment. Operands are register names, numbers and labels, in the
+order of ``operands`` in ``celosia.arch.micro.isa``.
 """
+
+# Directives and shorthands:
+# - .registers FIRST NAME ...: names consecutive registers from number FIRST on
+# - .words LABEL WORD ...: adds a table of words (numbers or labels) after the code
+# - MOVE rd, ra: copies a register
+# - SET rd, value: sets a register to 32 bits; one cycle for an immediate, otherwise three
+# - GOTO target: jumps
+# - CALL link, target: jumps, with the next micro-instruction's address in register link
+# - BACK link: jumps to the address in register link
+# - IF flags, bit, target, spare: jumps if bit 0 to 12 of register flags is 1; overwrites spare
+# - UNLESS flags, bit, target, spare: jumps if the bit is 0; overwrites spare
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -29,10 +28,9 @@ _HALF = 1 << (IMMEDIATE_WIDTH - 1)
 class Microcode:
     """Micro-instructions, labels and constants assembled from a text.
 
-    The argument ``registers`` maps register names to numbers. The attribute ``registers`` also maps
-    ``r0`` to ``r63`` and the names that the text defines. The class raises :class:`ProgramError` if
-    a line has an unknown instruction or register, or a label is defined twice. :meth:`words` raises
-    it if a label is missing or an immediate does not fit.
+    ``registers`` maps names to register numbers; ``r0`` to ``r63`` and names of the text are added.
+    Raises :class:`ProgramError` for an unknown instruction or register, or a label that is defined
+    twice.
     """
 
     def __init__(self, text: str, registers: Mapping[str, int] = MappingProxyType({})):

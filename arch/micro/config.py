@@ -54,10 +54,8 @@ MAX_ROW = 1 << 12
 def check_micro(config: Fields, values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if a configuration is not valid for a microcoded machine.
 
-    ``values`` maps short names of the configuration's fields to values. The fields in
-    :data:`CONSTANTS` must have the values listed there. The width of external memory, the longest
-    row, and the size of data memory must not exceed the limits in this module. Data memory holds
-    the program, a row, and the activation tables.
+    ``values`` maps short names of fields to values. Fields in :data:`CONSTANTS` must have the
+    values there. External memory's width, the longest row and the data memory have limits.
     """
     for name, constant in CONSTANTS.items():
         if values[name] != constant:

@@ -1,23 +1,18 @@
-"""The micro-instruction set of the microcoded machine's core, defined once.
+"""The micro-instruction set of the microcoded machine's core, with 64 registers of 32 bits.
 
-The core has 64 registers of 32 bits; register 0 is always 0. It has four memories: the scratchpad
-(bytes, at any alignment), the data memory (32-bit words, ``celosia.arch.micro.memory``), its
-microcode (32-bit words, read only) and external memory through its port. A micro-instruction is a
-32-bit word. Its fields, from the least significant bit on, are the number of the operation, the
-numbers of the registers ra, rb and rd, and an immediate or a target. The operation's :class:`Form`
-determines which of these fields it has:
-
-======= ===========================================================================
-5:0     operation
-11:6    ra
-17:12   rb; in form IMMEDIATE the low 6 bits of the immediate
-23:18   rd; in forms STORE and BRANCH the low 6 bits of the immediate or the target
-31:24   in these three forms the high 8 bits of the immediate or the target
-======= ===========================================================================
-
-Immediates are signed; targets are addresses of micro-instructions. An operation takes one cycle
-plus the further cycles that :class:`Operation` states; a taken branch takes one more.
+Register 0 is always 0. A micro-instruction has 32 bits: the operation, the registers ra, rb and rd,
+and a signed immediate or a target. The target is a micro-instruction's address. A taken branch
+takes one cycle more than its operation.
 """
+
+# Bits of a micro-instruction; its form determines which fields it has:
+#   5:0     operation
+#   11:6    ra
+#   17:12   rb; in form IMMEDIATE the low 6 bits of the immediate
+#   23:18   rd; in forms STORE and BRANCH the low 6 bits of the immediate or the target
+#   31:24   in these three forms the high 8 bits of the immediate or the target
+# The core has a scratchpad (bytes, at any alignment), a data memory (celosia.arch.micro.memory) and
+# microcode (read only) of 32-bit words, and external memory through its port.
 
 import enum
 from dataclasses import dataclass

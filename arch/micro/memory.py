@@ -1,20 +1,7 @@
 """The regions of a microcoded machine's data memory, and the uses of the core's registers.
 
-The instruction set's registers are words of the data memory. The core itself has other registers;
-:data:`REGISTERS` and :data:`OPERANDS` give their uses. The data memory has these regions, in
-ascending order of their word addresses:
-
-=========== ==============================================================================
-program     ``program_depth`` words for the host's program, then at least one guard word; if
-            the core reads the first guard word, the run is stopped with an error
-registers   the instruction set's registers 0 to 15; register 0 is 0
-loops       for each open loop, outermost first: address of its body, number of rounds left
-scratch     32 words that any instruction may overwrite
-row         a row of a softmax or a normalization, ``max_row`` words
-tables      activation tables, 64 words each: entry e is byte e % 4, from the least
-            significant one, of word e // 4
-parameters  entries of requantization parameters, 3 words each: bias, multiplier, shift
-=========== ==============================================================================
+The data memory has 32-bit words. The instruction set's registers are words of the data memory; the
+core's own registers are in :data:`REGISTERS` and :data:`OPERANDS`.
 """
 
 from dataclasses import dataclass
@@ -38,12 +25,20 @@ class Map:
     """Address of the first word of each region in a configuration's data memory."""
 
     program: int
+    """The host's program, then at least one guard word; a read of the first guard word is an error.
+    """
     registers: int
+    """The instruction set's registers 0 to 15; register 0 is 0."""
     loops: int
+    """Address of the body and number of rounds left of each open loop, outermost first."""
     scratch: int
+    """32 words that any instruction may overwrite."""
     row: int
+    """A row of a softmax or a normalization, of ``max_row`` words."""
     tables: int
+    """Activation tables of 64 words: entry e is byte e % 4, from the lowest one, of word e // 4."""
     params: int
+    """Requantization parameters of 3 words: bias, multiplier, shift."""
     end: int
     """Words in total."""
 
@@ -51,9 +46,7 @@ class Map:
 def memory_map(config: Config) -> Map:
     """Return the word address at which each region of a configuration's data memory begins.
 
-    The result is a :class:`Map` with one field for each region. For example, a configuration whose
-    programs have at most 1000 words has the addresses 0 (``program``) and 1008 (``registers``). The
-    field ``end`` is the number of words of the data memory.
+    For example, with programs of at most 1000 words, ``program`` is 0 and ``registers`` is 1008.
     """
     registers = (config.control.program_depth // ISA_REGISTERS + 1) * ISA_REGISTERS
     loops = registers + ISA_REGISTERS

@@ -36,11 +36,10 @@ class _UnusableError(RunError):
 
 
 def cache_folder() -> Path:
-    """Return the folder that contains the cached builds; its content can be deleted at any time.
+    """Return the folder of cached builds; its content can be deleted at any time.
 
-    The folder's path is the value of the environment variable ``CELOSIA_CACHE``, if this is set.
-    Otherwise the folder is ``celosia`` in the folder that the variable ``XDG_CACHE_HOME`` names. If
-    ``XDG_CACHE_HOME`` is not set or is not an absolute path, the folder is ``~/.cache/celosia``.
+    It is ``CELOSIA_CACHE``, or else ``celosia`` in ``XDG_CACHE_HOME`` if that is an absolute path,
+    or else ``~/.cache/celosia``.
     """
     named = os.environ.get("CELOSIA_CACHE")
     if named:
@@ -76,17 +75,11 @@ def find(kind: str, key: str) -> Path | None:
 
 
 def cached(kind: str, key: str, build: Callable[[Path], None]) -> Path:
-    """Return the folder of a build; call ``build(folder)`` first if the build is not in the cache.
+    """Return the folder of a build; call ``build(folder)`` first if it is not in the cache.
 
-    ``build`` writes the build's files to ``folder``. It is also called if the cached build is
-    damaged. ``kind`` is the name of the cache's subfolder for builds of this kind. ``key`` is the
-    :func:`digest` of the build's inputs, so all checkouts and versions of Celosia can share one
-    cache. If several processes request the same build, one of them builds it, and the others wait.
-    A failed build leaves no files. If the cache cannot be written or its disk is full, a message is
-    printed, and this process keeps its builds in a temporary folder.
-
-    Raises the errors of ``build``, and :class:`RunError` if the temporary folder's disk is full
-    too.
+    ``kind`` is a subfolder of the cache. ``key`` is the :func:`digest` of the build's inputs. Other
+    processes wait for the one that builds. If the cache cannot be written, a temporary folder is
+    used. Raises the errors of ``build``, and :class:`RunError` if all disks are full.
     """
     place = find(kind, key)
     if place is None and _spare is None:

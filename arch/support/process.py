@@ -18,9 +18,7 @@ _starting = False  # in the main thread, where an exception would lose the progr
 def starting() -> bool:
     """Return whether the main thread is starting a subprocess at this moment.
 
-    A signal handler must not raise an exception during the start: nothing could kill the new
-    subprocess afterwards. The handler can call :func:`end_processes` instead; :func:`run_process`
-    then raises KeyboardInterrupt after the start.
+    A signal handler must then not raise an exception; it can call :func:`end_processes` instead.
     """
     return _starting
 
@@ -49,12 +47,9 @@ def run_process(
 ) -> None:
     """Run a command in the folder ``cwd``; write its output and error messages to file ``log``.
 
-    ``work`` is a noun for the command's work, such as "Build for icarus"; error messages begin with
-    this noun. ``timeout`` is the longest time that the command may take (seconds), None for no
-    limit. ``env`` is a dictionary with all environment variables of the command; if ``env`` is
-    None, the command gets those of this process. Raises :class:`RunError` with the log's last lines
-    if the command fails or exceeds the timeout. After a timeout the command and its child processes
-    are killed.
+    ``work`` is a noun for messages, such as "Build for icarus". ``env`` replaces all environment
+    variables. ``timeout`` is in seconds. Raises :class:`RunError` with the log's last lines if the
+    command fails or exceeds the timeout; its processes are then killed.
     """
     global _starting
     if _ending:

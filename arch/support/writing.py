@@ -31,9 +31,8 @@ def write_files(
 ) -> None:
     """Write ``files`` (contents by file name) into a folder, which is created if needed.
 
-    All files are first written to a temporary folder in ``folder``. If this succeeds, the files are
-    moved one by one to ``folder``, and then the files with the paths ``outdated`` are deleted.
-    Raises :class:`InputError` if the folder cannot be written.
+    No file changes until all are written to a temporary folder. Files with the paths ``outdated``
+    are then deleted. Raises :class:`InputError` if the folder cannot be written.
     """
     check_folder(folder, files)
     try:
