@@ -16,9 +16,8 @@ from celosia.sim.regions import Region, regions, sizes
 def check_accesses(step: Step, config: Config) -> None:
     """Raise :class:`ProgramError` if an instruction accesses memory cells that it must not access.
 
-    The instruction is ``step``. The function refuses accesses past the end of a memory, scratchpad
-    rows that cross a bank, and rows at unaligned addresses. It also refuses an instruction that
-    reads an accumulator row twice, because the first read clears the row.
+    These are cells past the end of a memory, scratchpad rows that cross a bank or are unaligned,
+    and accumulator rows that the instruction reads twice.
     """
     reads, writes = regions(step, config)
     for kind, touched in (("reads", reads), ("writes", writes)):

@@ -13,16 +13,8 @@ from celosia.sim.regions import meet, regions
 def check_step(step: Step, config: Config) -> None:
     """Raise :class:`ProgramError` if a machine of the configuration cannot run an instruction.
 
-    The function refuses the instruction ``step`` in these cases:
-
-    - An operand is outside its range.
-    - Two flags exclude each other, or a flag lacks a flag that it needs.
-    - The configuration lacks a unit that the instruction needs.
-    - The instruction accesses cells past the end of a memory, a scratchpad row that crosses a bank,
-      or a row at an unaligned address.
-    - The instruction reads an accumulator row twice, although the first read clears the row.
-
-    The check does not depend on earlier instructions.
+    The check covers units, operands, flags, and accesses
+    (:func:`celosia.sim.accesses.check_accesses`). It does not depend on earlier instructions.
     """
     unit = step.definition_unit
     if unit is not None and not config.read(unit):
@@ -323,11 +315,9 @@ def _check_argmax(step: Step) -> None:
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
     """Raise :class:`ProgramError` if a vector instruction may not overlap the previous one.
 
-    ``before`` is the previous vector instruction, or None if there is none. ``step`` is the vector
-    instruction after it, or None at the end of the program. If ``before`` has the flag
-    ``followed``, ``step`` begins while ``before`` still runs. Then ``step`` must not be None, must
-    be the same operation as ``before`` (:func:`alike`), and must not read the output of ``before``.
-    Without this flag nothing is checked.
+    Only an instruction ``before`` with the flag ``followed`` is checked. The next vector
+    instruction ``step`` must exist, be the same operation (:func:`alike`), and not read the output
+    of ``before``.
     """
     if before is None or "followed" not in before.flags:
         return
@@ -350,14 +340,8 @@ def _check_follows(step: Step) -> None:
 def alike(before: Step, step: Step) -> bool:
     """Return whether two vector instructions are the same operation, on any addresses and sizes.
 
-    The result is true if these parts of the instructions are equal:
-
-    - the opcodes.
-    - all flags except ``followed``, with which an instruction lets the next one overlap it.
-    - the operands ``o_zero``, ``table``, ``start_step`` and ``limit_step``, if the opcode has them.
-
-    All other operands may differ, such as addresses, strides, numbers of rows and columns, and the
-    number of the first parameter word.
+    Opcodes and flags must be equal, except ``followed``. The operands ``o_zero``, ``table``,
+    ``start_step`` and ``limit_step`` must be equal, too.
     """
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (

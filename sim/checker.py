@@ -1,12 +1,7 @@
 """Proof that a program's synchronization tokens order every two instructions with a hazard.
 
-The four engines run concurrently; only tokens order instructions of different engines. Results must
-nevertheless be those of a run that executes all instructions in order. Two instructions of
-different engines have a hazard if both access the same memory cell and at least one writes it.
-Tokens must then order these two instructions.
-
-A step is an instruction of a run. The proof keeps, for every engine, the vector clock of its last
-step (Fidge 1988; Mattern 1989): the number of steps of each engine that have certainly completed.
+Two instructions of different engines have a hazard if both access the same memory cell and at least
+one writes it. The proof uses vector clocks (Fidge 1988; Mattern 1989).
 """
 
 from collections import deque
@@ -30,21 +25,11 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """History of a run's memory accesses, with which :func:`check` finds hazards.
+    """The last read and write of every memory cell by each engine in a run.
 
-    Two instructions of different engines have a hazard if both access the same memory cell, at
-    least one writes it, and no synchronization token orders them. For each memory cell and each
-    engine, the history has the last instruction of the engine that read the cell, and the last one
-    that wrote the cell. The instructions of each engine are numbered from 1.
-
-    To save space, consecutive cells have a common record. Such a group of cells is a unit.
-    ``units`` maps the name of a memory to the number of cells in a unit. By default, a unit of
-    external memory has ``config.mem_bytes`` cells (one word), and a unit of any other memory has
-    one cell.
-
-    An instruction accesses rows of consecutive cells (:class:`Region`). The caller must choose
-    units so that each row begins at the first cell of a unit. Otherwise :func:`check` could report
-    a hazard of two instructions that access different cells of one unit.
+    ``units`` is the number of cells with a common record, by memory: by default one word of
+    external memory, one cell elsewhere. Rows of a :class:`Region` must begin at multiples of it, or
+    hazards may be false.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -53,17 +38,11 @@ class Memories:
         self._histories: dict[Memory, Counts] = {}
 
     def cells(self, region: Region) -> Counts:
-        """Return the number of the last step in which each engine accessed each unit of a region.
+        """Return numbers of the last instructions that accessed a region, [2, engines, m, units].
 
-        A step is an instruction of the run; the steps of each engine are numbered from 1. A unit is
-        a group of consecutive memory cells with a common record. ``region`` has ``m`` rows of
-        memory cells.
-
-        The result has shape [2, engines, m, units]. Element [0, e, i, j] is the number of the last
-        step of engine e that read unit j of row i of the region. Element [1, e, i, j] is the number
-        of the last step that wrote this unit. An element is 0 if there is no such step. The result
-        is a view of this object's data: a caller records a step by assigning the step's number to
-        elements.
+        The first axis has reads, then writes. Each engine's instructions count from 1; 0 is for
+        none. A unit is a group of cells with a common record. Callers assign new numbers to the
+        result, a view.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:
@@ -83,12 +62,10 @@ def check(
     start: int = 0,
     registers: Sequence[int] | None = None,
 ) -> int:
-    """Check the hazards of a program; return the number of instructions (steps) in its run.
+    """Check the hazards of a program; return the number of engine instructions in its run.
 
-    Raises :class:`ProgramError` if a step cannot run on the configuration, waits for a token that
-    no earlier step pushes, or races with a step of another engine. The error is also raised if a
-    step pushes a token that no later step waits for, or reads accumulators that no product has
-    filled (:class:`celosia.sim.sums.Sums`).
+    Raises :class:`ProgramError` if an instruction cannot run, reads undefined accumulators, or
+    races with one of another engine. Tokens that are missing or left raise it, too.
     """
     memories, sums = Memories(config), Sums(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {

@@ -13,10 +13,8 @@ _TABLE = octave_table()
 def octave_exponential(distance: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (mantissa, shift): ``2**(-distance / 256)`` is about ``mantissa * 2**(-16-shift)``.
 
-    ``distance`` is an array of any shape, with integers from 0 to 65,535. An octave is a distance
-    of 256. If the distance is less than 32 octaves, the mantissa is a value of
-    :func:`celosia.arch.functions.octave_table`, from ``2**15`` to ``2**16``. Otherwise it is 0. The
-    shift is the number of whole octaves, modulo 32.
+    ``distance`` has integers from 0 to 65,535. The mantissa is from ``2**15`` to ``2**16``, or 0 if
+    the distance is at least 8192. The shift is ``distance // 256``, modulo 32.
     """
     distance = np.asarray(distance, dtype=np.int64)
     octaves = distance >> OCTAVE_FRACTION

@@ -56,10 +56,8 @@ class Step:
 def run(words: Sequence[int], start: int = 0, registers: list[int] | None = None) -> Iterator[Step]:
     """Yield the engine instructions from a start address to HALT, in program order.
 
-    ``registers`` is a list of the 16 registers' values, which the program changes in place. By
-    default all values are 0.
-    Raises :class:`ProgramError` if the program runs past its end, nests loops too deeply, has an
-    invalid loop count, or contains a word that is no instruction.
+    ``registers`` are the 16 registers' values (0 by default), which the program changes in place.
+    Raises :class:`ProgramError` for an end without HALT, an invalid loop or an unknown instruction.
     """
     words = list(words)
     values = [0] * REGISTERS if registers is None else registers

@@ -14,15 +14,9 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
     """Return codes [k, n] of a weight matrix as rows of bytes [rows, n] for external memory.
 
-    A code is the index of a weight's value in ``form.values``. Byte j of each row belongs to column
-    j of the matrix. The codes of a column fill the column's bytes in order, from the highest bit of
-    the first byte on. A code can continue in the next row. A byte of the ternary format holds five
-    codes: equation (11) of ``docs/formats.md``.
-
-    If ``group`` is 0, ``scales`` is None. Otherwise each ``group`` consecutive codes of a column
-    share a scale, and ``scales`` [groups, n] has the scales, from 0 to 255. Each group is stored as
-    one row with its scales, and then rows with its codes. The number of all rows, including those
-    with scales, is ``form.stored_rows(k, group)``.
+    A code is the index of a value in ``form.values``. Byte j of each row has codes of column j,
+    highest bits first: equation (11) of ``docs/formats.md``. With ``group``, each ``group`` codes
+    of a column are preceded by their scale (0 to 255) from ``scales`` [groups, n].
     """
     k, n = codes.shape
     rows: list[Bytes] = []
@@ -44,12 +38,8 @@ def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = 
 def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
     """Return the weights [k, n] that are stored in rows of bytes, as signed 8-bit numbers.
 
-    ``stored`` [rows, n] has the bytes that :func:`pack` returns for the weight format ``form``.
-    Without groups (``group`` is 0), a weight is the value of its code in ``form.values``.
-
-    With groups, each ``group`` consecutive weights of a column share a scale, which is stored
-    before their codes. A weight is then the value of its code times the scale, divided by
-    ``2**form.fraction`` and rounded to an 8-bit number (:func:`scaled`).
+    ``stored`` [rows, n] has the format of :func:`pack`. A weight is the value of its code in
+    ``form.values``, with ``group`` times the group's scale (:func:`scaled`).
     """
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)
@@ -66,12 +56,10 @@ def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
 
 
 def scaled(values: Ints, scales: Ints, form: WeightFormat) -> Ints:
-    """Return the operands [k, n] that weights with scales stand for: signed 8-bit numbers.
+    """Return decoded weights [k, n] times the scales [n] of their columns, as signed 8-bit numbers.
 
-    ``values`` [k, n] are decoded weights. All k weights of a column share the column's scale in
-    ``scales`` [n]. An operand is ``value * scale``, divided by ``2**form.fraction`` and rounded to
-    nearest, ties up: equation (12) of ``docs/formats.md``. The quantizer chooses scales with which
-    operands fit in eight bits. Larger operands wrap modulo 2**8, as in the circuit.
+    The product is divided by ``2**form.fraction``, rounded to nearest, ties up, and wrapped modulo
+    ``2**8``: equation (12) of ``docs/formats.md``.
     """
     half = 1 << form.fraction >> 1
     product = (values * scales + half) >> form.fraction

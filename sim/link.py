@@ -25,9 +25,8 @@ REGISTERS = 256
 class LinkModel:
     """The machine's side of the host link, which receives requests and returns answers.
 
-    The function ``read`` returns the value of the register at an address, and ``write`` sets the
-    register to a value. ``identity`` is the machine's description of itself for the host.
-    ``memory`` is the external memory, of the size given in ``identity``.
+    ``read`` and ``write`` access the register at an address. ``identity`` is the machine's
+    description for the host; the external memory ``memory`` has the size given there.
     """
 
     def __init__(
@@ -49,9 +48,8 @@ class LinkModel:
     def receive(self, byte: int, broken: bool = False) -> bytes:
         """Receive one byte of a request; return the bytes of the answer if the request is complete.
 
-        For an incomplete request the result is empty. ``broken`` is true if the byte had a wrong
-        stop bit on the line. If a request has a wrong stop bit or a wrong CRC, the result is empty,
-        and :meth:`quiet` returns the answer later.
+        Otherwise the result is empty, also if the request has a wrong CRC or stop bit;
+        :meth:`quiet` then returns the answer. ``broken`` is true if the byte had a wrong stop bit.
         """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:

@@ -40,10 +40,9 @@ def multiply_wide(a: Ints, b: Ints) -> Ints:
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
     """Return one part of each 8-bit weight in b: ``width`` bits from bit ``place * width`` on.
 
-    ``place`` is the number of the part; part 0 has the lowest bits. The bits keep their positions
-    in the weight, so a weight is the sum of its parts: equation (14) of ``docs/formats.md``. If
-    ``last`` is true, the part is a signed number, otherwise an unsigned one. The caller must set
-    ``last`` for the part with the highest bits, and only for this part.
+    The bits keep their positions, so a weight is the sum of its parts: equation (14) of
+    ``docs/formats.md``. ``last`` must be true only for the part with the highest bits, which is
+    signed.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -81,29 +80,17 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return a matrix's tiles [nt, kt, rows, cols] from the weight slots that begin at ``slot``.
+    """Return a matrix's tiles [nt, kt, rows, cols] from the tile memory of the array.
 
-    The matrix has ``nt`` tile columns of ``kt`` tiles. A weight slot is the array's storage for one
-    tile of bytes. ``slots`` [depth, rows, cols] has a word for each row and column of each slot. A
-    word has three fields, from the lowest bits on:
+    ``slots`` [depth, rows, cols] is the memory; the matrix begins at tile ``slot``.
 
-    - a byte with one or two weights.
-    - ``scale_bits`` bits. In the words of a column of the slot, they form the scale of the column.
-    - ``exponent_bits`` bits. In the words of a row of the slot, they form the exponent of the row.
-
-    The options determine the weights of a byte:
-
-    - None of the options: the byte is an 8-bit weight.
-    - ``paired``: the byte has two 4-bit weights of the same matrix. The low half is a weight of a
-      tile, and the high half a weight of the next tile of the tile column.
-    - ``half``: the byte has two 4-bit weights, one for each of two matrices. If ``half`` is 0, the
-      function returns the tiles of the matrix in the low halves; if 1, in the high halves.
-    - ``half`` and ``block``: as ``half``, but the 4 bits are a mantissa. The function returns the
-      8-bit number for the mantissa and the row's exponent (:func:`celosia.sim.blocks.operands`).
-
-    If ``scaled`` is true, each weight is multiplied by the scale of its column. This option can be
-    combined with ``paired``.
+    - ``paired``: a byte has weights of 4 bits of two successive tiles.
+    - ``half``: a byte has weights of two matrices; 0 is the low half, 1 the high half.
+    - ``block``: the halves are mantissas (:mod:`celosia.sim.blocks`).
+    - ``scaled``: weights are multiplied by their column's scale.
     """
+    # A word has a byte in its low bits, then ``scale_bits`` bits of its column's scale, then
+    # ``exponent_bits`` bits of its row's exponent.
     _, rows, cols = slots.shape
     slots_each = -(-kt // 2) if paired else kt
     words = slots[slot : slot + nt * slots_each].reshape(nt, slots_each, 1, rows, cols)
@@ -124,17 +111,11 @@ def held(
 
 
 def words_with_scales(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return words of weight slots [k, n], each with a weight and a part of the weight's scale.
+    """Return words [k, n] of the array's tiles: ``weight + 256 * bits``, with bits of a scale.
 
-    A weight slot is the array's storage for a tile of at most ``rows`` rows of weights. The input
-    ``b`` has n columns, and groups of rows, one for each slot. The first row of a group has the
-    scales of the columns, from 0 to 255. At most ``rows`` rows of weights follow. The result has
-    only the rows for weights, k in all groups.
-
-    A word is ``weight + 256 * bits``. ``bits`` has ``scale_bits`` bits of the scale; the words of a
-    column together have the whole scale, lowest bits first. For example, ``scale_bits`` is 4, and a
-    column has the scale ``0xC8`` and three weights. ``bits`` is 8 for the first weight, ``0xC`` for
-    the second weight, and 0 for the third.
+    ``b`` has for each tile a row of scales (0 to 255), then at most ``rows`` rows of weights.
+    ``bits`` in row i of a tile are ``scale_bits`` bits of the column's scale, from bit ``i *
+    scale_bits`` on.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -147,9 +128,8 @@ def words_with_scales(b: Ints, rows: int, scale_bits: int) -> Ints:
 def pairs(b: Ints, rows: int) -> Ints:
     """Return 4-bit weights [k, n] packed in bytes, two weights of the same column in each byte.
 
-    In each group of ``2 * rows`` rows, row ``i`` is stored in the low bits of bytes, and row ``i +
-    rows`` in the high bits of the same bytes. The last group is padded with rows of zeros. Each
-    group becomes ``rows`` rows of bytes.
+    Of each ``2 * rows`` rows, row ``i`` has the low halves and row ``i + rows`` the high halves of
+    byte row ``i``. The last group is padded with zeros.
     """
     k, n = b.shape
     tile_rows = -(-k // (2 * rows))
@@ -160,17 +140,11 @@ def pairs(b: Ints, rows: int) -> Ints:
 
 
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
-    """Write the tiles of b [k, n] to weight slots [depth, rows, cols], from ``slot`` on.
+    """Write the tiles of b [k, n] to the array's tile memory [depth, rows, cols], from ``slot`` on.
 
-    A weight slot stores one tile, which is padded with zeros to ``cols`` columns. The last tile of
-    a tile column can have fewer than ``rows`` rows. ``transpose`` determines the remaining rows of
-    its slot:
-
-    - If ``transpose`` is true, they become 0. The circuit then writes whole columns of a slot.
-    - If ``transpose`` is false, they do not change. The circuit then writes rows of a slot.
-
-    ``transpose`` must be true if b was transposed after it was read from memory (flag
-    ``b_transpose`` of the instruction PRELOAD). The function itself does not transpose b.
+    Tiles are padded to ``cols`` columns with zeros. The rows below a shorter last tile become 0 if
+    ``transpose`` is true, otherwise they stay. ``transpose`` is true if b was transposed after its
+    read.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -184,25 +158,12 @@ def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
 def append(
     slots: Ints, b: Ints, *, slot: int, line: int, transpose: bool, lower: Ints | None = None
 ) -> None:
-    """Append columns or rows to a matrix that is stored in consecutive weight slots.
+    """Append b [k, n] to a matrix in the array's tile memory [depth, rows, cols], in place.
 
-    A weight slot stores one tile. ``slots`` [depth, rows, cols] is changed in place. The matrix
-    begins in slot ``slot``. ``line`` is the index in the matrix, from 0, of the first new column or
-    row.
-
-    - If ``transpose`` is true, the columns of b [k, n] are appended: column j of b becomes column
-      ``line + j`` of the matrix. Each column spans ceil(k / rows) consecutive slots.
-    - If ``transpose`` is false, the rows of b [k, n] are appended: row j of b becomes row
-      ``line + j`` of the matrix. n may be at most cols.
-
-    The other elements of a new column or row are set to 0.
-
-    ``lower`` [count, n] is optional, and requires ``transpose``. It has ``count`` further elements
-    for each new column, which are stored from the end of the column backwards. For example,
-    ``rows`` is 8, k is 5 and ``count`` is 2. In the slot, rows 0 to 4 have column j of b, row 5 is
-    0, row 6 has ``lower[1, j]``, and row 7 has ``lower[0, j]``. ``k + count`` must be at most
-    ``ceil(k / rows) * rows``. A cache of keys stores the upper bits of a key's elements by b, and
-    the lower bits of its first ``count`` elements by ``lower``.
+    The matrix begins at tile ``slot``; ``line`` is the index of the first new line. With
+    ``transpose`` the lines are b's columns, each in ceil(k / rows) tiles, otherwise b's rows. Other
+    elements of the lines become 0. ``lower`` [count, n], only with ``transpose``, has elements that
+    are stored from a column's end backwards, such as the lower bits of keys.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -233,12 +194,9 @@ def accumulate(
 ) -> Ints:
     """Return the accumulators ``acc`` [depth, cols] plus a matrix product, computed tile by tile.
 
-    ``acc`` does not change. The product's left matrix is ``a`` [m, k]. Its right matrix is
-    ``tiles`` [nt, kt, rows, cols]: ``nt`` tile columns of ``kt`` tiles, as :func:`cut` returns
-    them. The caller has subtracted the zero points of both matrices.
-
-    Row i of the product's tile column j is added to accumulator row ``acc_addr + j * acc_stride +
-    i``. Sums wrap at ``acc_width`` bits.
+    The product is ``a`` [m, k] times ``tiles`` [nt, kt, rows, cols] of :func:`cut`. Row i of its
+    tile column j is added to row ``acc_addr + j * acc_stride + i``. Sums wrap at ``acc_width``
+    bits.
     """
     acc = acc.copy()
     m, k = a.shape

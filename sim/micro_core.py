@@ -26,14 +26,8 @@ _WORD = (1 << 32) - 1
 class MicroCore:
     """The microcoded machine's core, which runs one micro-instruction at a time.
 
-    Its memories are ``registers`` (64 unsigned words), ``sp`` (scratchpad bytes), ``data``
-    (unsigned words) and ``dram`` (external memory bytes), all 0 at first. ``address`` is the
-    address of the next micro-instruction. ``cycles`` is the number of cycles of the circuit,
-    without waits for external memory.
-
-    If the function ``on_write`` is not None, it is called with the address and value of each byte
-    that is written to the scratchpad. If ``on_signal`` is not None, it is called with each event
-    :class:`celosia.arch.micro.isa.Signal` that the microcode reports.
+    ``address`` is that of the next micro-instruction. ``cycles`` leaves out waits for external
+    memory. ``registers`` and ``data`` (unsigned words), ``sp`` and ``dram`` (bytes) are 0 at first.
     """
 
     def __init__(self, config: Config, microcode: Sequence[int]):
@@ -50,7 +44,9 @@ class MicroCore:
         self.pc = 0
         """The host's PC, which START takes."""
         self.on_write: Callable[[int, int], None] | None = None
+        """Called with address and value of each byte that is written to the scratchpad."""
         self.on_signal: Callable[[Signal], None] | None = None
+        """Called with each event that the microcode reports."""
         self._product = 0
         self._product_at = 0
         self._limits = (0, 0, 0)

@@ -17,20 +17,12 @@ MAX_BIAS = (1 << 31) - (1 << 23)
 def normalize(
     x: ArrayLike, r: ArrayLike | None = None, *, rms: bool, eps: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int16]]:
-    """Normalize the rows of ``x + r``; return (value, s), the rows after and before the norm.
+    """Return (value, s): normalized rows and sums ``s = sat16(x + r)`` of INT16 rows [m, n].
 
-    All arrays are [m, n]. ``x`` and ``r`` hold INT16.
-
-    - ``s`` has the rows before the norm: ``sat16(x + r)``, or ``x`` if ``r`` is None.
-    - ``value`` has the rows after the norm: ``(n * s - sum(s)) / sqrt(V)`` in units of ``2**-16``,
-      with ``V = n * sum(s**2) - sum(s)**2 + eps``: equation (4) of ``docs/numerics.md``. It is
-      rounded to nearest, ties up.
-
-    ``V`` is exact, and its inverse square root has 17 bits. If ``V`` is 0, the row's values are 0.
-    If ``rms`` is true (RMS norm), 0 replaces ``sum(s)``.
-
-    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to ``2**56 -
-    1``.
+    ``value`` is ``(n * s - sum(s)) / sqrt(V)`` in units of ``2**-16``, rounded to nearest, ties up,
+    with ``V = n * sum(s**2) - sum(s)**2 + eps`` (equation (4) of ``docs/numerics.md``). ``rms``
+    replaces ``sum(s)`` by 0. If V is 0, value is 0. Raises :class:`InputError` if n is above 8192
+    or ``eps`` not from 0 to ``2**56 - 1``.
     """
     s = _summed(x, r, eps)  # [m, n]
     n = s.shape[-1]
@@ -46,18 +38,10 @@ def normalize(
 def row_factors(
     x: ArrayLike, r: ArrayLike | None = None, *, eps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int16]]:
-    """Return (mantissa, right, s): the rows before an RMS norm, and a factor for each row.
+    """Return (mantissa, right, s): factors of an RMS norm, and sums ``s = sat16(x + r)`` [m, n].
 
-    ``x`` [m, n] are INT16 rows, and ``r`` [m, n] is an INT16 residual or None. ``s`` [m, n] has the
-    rows before the norm: ``sat16(x + r)``, or ``x`` if ``r`` is None.
-
-    A row's factor is ``mantissa / 2**right``; ``mantissa`` and ``right`` have shape [m, 1]. The
-    normalized row is ``s * n * mantissa / 2**right`` in units of ``2**-16``: equation (23) of
-    ``docs/numerics.md``. ``mantissa`` has 17 bits. It is 0 if ``n * sum(s**2) + eps`` is 0.
-    ``right`` is from 0 to 31.
-
-    Raises :class:`InputError` if a row is longer than 8192, or ``eps`` is not from 0 to ``2**56 -
-    1``.
+    The normalized row is ``s * n * mantissa / 2**right`` in units of ``2**-16``: equation (23) of
+    ``docs/numerics.md``. The mantissa [m, 1] has 17 bits. Raises the errors of :func:`normalize`.
     """
     s = _summed(x, r, eps)
     n = s.shape[-1]
@@ -90,18 +74,9 @@ def norm_parameters(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
     """Return bias, multiplier and shift, each [n], of the requantization that ends a norm.
 
-    ``gamma`` and ``beta``, both [n], are the factor and the bias of each column in the float norm.
-    ``y_scale`` is the quantization scale of the output. The integer ``value`` that
-    :func:`normalize` returns stands for the normalized value ``v = value * 2**-16``. Equation (1)
-    of ``docs/numerics.md`` then computes ``(value + bias) * multiplier * 2**(shift - 31)``, which
-    is ``(gamma * v + beta) / y_scale``. The multiplier has the sign of gamma.
-
-    The bias is ``beta / gamma`` in units of ``2**-16``, the unit of ``value``. If ``abs(gamma)`` is
-    less than about ``2**-15 * abs(beta)``, the sum ``value + bias`` could overflow 32 bits. The
-    function then replaces gamma by a number of this magnitude and of the same sign. This changes
-    the float output by at most about ``2**-15 * abs(v * beta)``.
-
-    Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
+    It maps ``value`` of :func:`normalize` to ``(gamma * v + beta) / y_scale`` with ``v = value *
+    2**-16``. A gamma below about ``2**-15 * abs(beta)`` is replaced by that magnitude, so that the
+    sum fits in 32 bits. Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)
     betas = np.asarray(beta, dtype=np.float64)

@@ -29,25 +29,18 @@ def lower(x: Ints, bits: int) -> Ints:
 
 
 def both(first: Ints, second: Ints) -> Ints:
-    """Return bytes that hold the upper four bits of two elements each.
+    """Return bytes with the upper four bits of 8-bit elements: ``first`` in the low half of a byte.
 
-    Weight slots (the array's storage for tiles of weights, keys or values) have such bytes.
-    ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte has the upper four
-    bits of an element of ``first``. The high half has the upper four bits of the element of
-    ``second`` at the same index.
+    The high half has the element of ``second`` at the same index.
     """
     return (upper(second, HALF) << HALF) + (upper(first, HALF) & 15)
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Return bytes that hold the lower four bits of two elements each.
+    """Return bytes with the lower four bits of 8-bit elements: ``first`` in the low half of a byte.
 
-    Weight slots (the array's storage for tiles of weights, keys or values) have such bytes.
-    ``first`` and ``second`` are arrays of 8-bit elements. The low half of a byte is for an element
-    of ``first``, and the high half for the element of ``second`` at the same index. Each half is
-    the signed number ``element % 16 - 8``, from -8 to 7, in two's complement. For example, the
-    elements ``0x2F`` and ``0x30`` have the lower bits 15 and 0. The halves are 7 and -8, so the
-    byte is ``0x87``, which is -121.
+    The high half has the element of ``second`` at the same index. A half is ``element % 16 - 8`` in
+    two's complement.
     """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 
@@ -55,9 +48,8 @@ def both_lower(first: Ints, second: Ints) -> Ints:
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
 
-    This cache stores all 8 bits of the first ``whole`` elements of each key, and only the upper
-    ``bits`` bits of the other elements. The scores are exact if ``whole`` is k, otherwise
-    approximate. They are in units of 1 or, if ``whole`` is 0, in units of ``2**(8 - bits)``.
+    The first ``whole`` elements of a key have 8 bits, the others only their upper ``bits`` bits.
+    Scores are in units of 1, or of ``2**(8 - bits)`` if ``whole`` is 0.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

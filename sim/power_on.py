@@ -39,17 +39,11 @@ def power_on(
     ask: Callable[[bytes], bytes],
     status: Callable[[], int],
 ) -> PoweredOn:
-    """Run the power-on image in a flash; return the text that the board sends on the serial line.
+    """Run the power-on image in a flash; return the text on the serial line and any refusal.
 
-    The field ``text`` of the result has the text. If the image is rejected or its run is stopped,
-    the field ``refusal`` has the reason, otherwise None.
-
-    ``image`` is the content of the flash from the image's first byte on. The machine can read only
-    the first ``size`` bytes of ``image``. ``configuration`` is the fingerprint (a hash) of the
-    machine's configuration. An image with another fingerprint is rejected.
-
-    The function ``ask`` sends the bytes of a request to the host link, and returns the bytes of the
-    answer. The function ``status`` returns the value of register STATUS.
+    The machine can read ``size`` bytes of ``image``. The image must have the hash
+    ``configuration``. ``ask`` sends a request to the host link and returns the answer. ``status``
+    returns register STATUS.
     """
     begin = MAGIC + configuration.to_bytes(4, "little")
     if image[: len(MAGIC)] != MAGIC:

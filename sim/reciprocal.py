@@ -36,9 +36,8 @@ def normalize(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def reciprocal(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (mantissa, exponent): ``1 / x`` is approximately ``mantissa * 2**exponent``.
 
-    ``x`` holds integers from 0 to ``2**64 - 1`` of any shape. The mantissa is from ``2**16`` to
-    ``2**17 - 1``. If ``x`` is a power of two, the mantissa is ``2**16`` and the result is exact. If
-    ``x`` is 0, mantissa and exponent are 0.
+    ``x`` holds integers from 0 to ``2**64 - 1``. The mantissa is from ``2**16`` to ``2**17 - 1``.
+    Powers of two are exact. For 0, mantissa and exponent are 0.
     """
     fraction, exponent = normalize(x)
     return _round(x, evaluate(_RECIPROCAL, fraction), exponent)

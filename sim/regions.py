@@ -75,12 +75,10 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the number of scratchpad rows that an instruction's matrix B and its scales occupy.
+    """Return the number of scratchpad rows of an instruction's matrix B, including rows of scales.
 
-    ``step`` is the instruction. Its operand ``k`` is the number of rows of B, and it must not have
-    the flag ``b_transpose``. If B has a weight format, :meth:`WeightFormat.stored_rows` computes
-    the result. If B has no weight format (INT8), the result is ``k``; the flag ``grouped`` adds a
-    row of scales for each ``array.rows`` rows of B.
+    The instruction must not have the flag ``b_transpose``. INT8 has ``k`` rows, with the flag
+    ``grouped`` and one of scales for each ``array.rows``.
     """
     index = index_of(step.flags)
     if not index:
@@ -149,11 +147,8 @@ def param_words(step: Step, config: Config) -> int:
 def pair_places(step: Step, config: Config) -> NDArray[np.int64]:
     """Return the index of each output column's cosine or sine in a row of the rotary table, [n].
 
-    ``step`` is an instruction with the flag ``rotate``, and n is its number of output columns. Each
-    pair of columns is rotated by an angle. The element for the even column of a pair is the index
-    of the angle's cosine; the element for the odd column is the index of the sine. The rotary table
-    is in the scratchpad, and has a row for each row of the output
-    (:func:`celosia.sim.rotary.rotary_places`).
+    ``step`` is an instruction with the flag ``rotate``. Even columns have the index of a cosine,
+    odd columns that of a sine (:func:`celosia.sim.rotary.rotary_places`).
     """
     return rotary_places(step["n"], step["table"], config.vector.lanes, config.array.cols)
 
@@ -213,12 +208,10 @@ def regions(step: Step, config: Config) -> tuple[list[Region], list[Region]]:
 
 
 def sizes(config: Config) -> dict[Memory, int]:
-    """Return a dictionary from the name of each memory of a machine to the number of its cells.
+    """Return the number of cells of each memory of a machine, by the memory's name.
 
-    A cell of ``dram`` or ``sp`` is a byte. A cell of ``acc`` is a row of accumulators. A cell of
-    ``params`` has the requantization parameters of all lanes. A cell of ``table`` is a whole
-    activation table. A cell of ``factors`` is a number by which a row of a matrix is multiplied. A
-    cell of ``slots`` is the storage for one tile of weights.
+    A cell of ``dram`` or ``sp`` is a byte. A cell of another memory is a row of accumulators, the
+    parameters of all lanes, an activation table, a row's factor, or a tile of weights.
     """
     return {
         "dram": 1 << config.memory.addr_width,

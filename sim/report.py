@@ -22,17 +22,13 @@ class Report:
 
     @property
     def where(self) -> dict[str, int]:
-        """Dictionary from the array's activities to numbers of cycles, which add up to ``cycles``.
+        """Cycles of each activity of the array, which add up to ``cycles``; empty without a clock.
 
-        - ``compute``: a vector of activations entered the array.
-        - ``memory``: the array's next vector waited for a scratchpad port.
-        - ``dependency``: the array's next command waited for another engine.
-        - ``fill``: the array waited for weights to be loaded, or for sums in its pipeline.
-        - ``idle``: the array had no command, because of another engine's full queue, a fetch of
-          instructions, or the program's end.
-
-        If the machine has no clock (a golden machine), the dictionary is empty. If a machine with a
-        clock has no counters, all numbers are 0.
+        - ``compute``: activations enter the array.
+        - ``memory``: activations wait for a scratchpad port.
+        - ``dependency``: the next command waits for another engine.
+        - ``fill``: the array waits for weights or for sums in its pipeline.
+        - ``idle``: the array has no command.
         """
         return where(self.counters) if self.cycles else {}
 
@@ -49,15 +45,12 @@ def where(counters: Mapping[str, int]) -> dict[str, int]:
 
 
 def engine_cycles(counters: Mapping[str, int], engine: str) -> dict[str, int]:
-    """Return a dictionary from activities of an engine to cycles, computed from a run's counters.
+    """Return the cycles of each activity of an engine, from a run's counters by name.
 
-    ``counters`` is a dictionary from the names of counters to their values, and ``engine`` is the
-    engine's name. The returned numbers add up to the run's cycles. The activities are:
-
-    - ``busy``: the engine worked.
-    - ``stall``: the engine had a command and waited for a memory.
-    - ``wait``: the next command waited for another engine to end a command.
-    - ``idle``: there was no command.
+    - ``busy``: the engine works.
+    - ``stall``: the engine waits for a memory.
+    - ``wait``: the next command waits for another engine.
+    - ``idle``: there is no command.
     """
     name = engine.lower()
     stall = counters[f"stall_{name}"]

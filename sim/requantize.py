@@ -57,19 +57,12 @@ def requantize(
     low: ArrayLike,
     high: ArrayLike,
 ) -> NDArray[np.int32]:
-    """Return 32-bit sums ``x``, requantized to elements between ``low`` and ``high``.
+    """Return 32-bit sums ``x``, requantized to elements from ``low`` to ``high``.
 
-    Equation (1) of ``docs/numerics.md`` has the steps. First ``bias`` is added. If ``shift`` is
-    positive, the sum is shifted left by ``shift``. Both operations wrap at 32 bits. The result is
-    multiplied by ``multiplier``, divided by ``2**31``, and rounded to nearest, ties up.
-
-    If ``shift`` is negative, the rounded quotient is shifted right by ``-shift`` and rounded to
-    nearest, ties away from zero. Finally the zero point ``zero`` is added, which does not wrap, and
-    the result is clamped.
-
-    All arguments are integers, which are broadcast. Both roundings are the same as in TFLite.
-    Unlike in TFLite, ``multiplier`` may be negative. Raises :class:`InputError` if a shift is not
-    from -31 to 30.
+    ``x + bias``, shifted left by a positive ``shift``, wraps at 32 bits. It is multiplied by
+    ``multiplier / 2**31``, ties up. A negative shift then shifts right, ties away from zero.
+    ``zero`` is added before the limits: equation (1) of ``docs/numerics.md``. Raises
+    :class:`InputError` if a shift is not from -31 to 30.
     """
     shift = np.asarray(shift, dtype=np.int64)
     if shift.size and not MIN_SHIFT <= shift.min() <= shift.max() <= MAX_SHIFT:
@@ -84,15 +77,11 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Multiply a scale by ``mantissa / 2**right``; return the new scale as (multiplier, shift).
+    """Return (multiplier, shift) of the scale ``multiplier * 2**(shift - 31)`` times a factor.
 
-    The scale is ``multiplier * 2**(shift - 31)``. ``multiplier`` must be 0 or of magnitude 2**30 or
-    more, and ``mantissa`` must be 0 or from 2**16 to 2**17 - 1. All arguments are integers or
-    integer arrays, which are broadcast.
-
-    The upper 16 bits of ``multiplier`` are multiplied by ``mantissa``. The new multiplier has the
-    product's sign and 15 most significant bits; its lower 16 bits are 0. The new multiplier's
-    relative error is below 2**-14. The new shift is clamped to -31..30.
+    The factor is ``mantissa / 2**right``, of 17 bits. ``multiplier`` is 0 or at least 2**30 in
+    magnitude. The new one has 15 significant bits, and an error below 2**-14. The shift is clamped
+    to -31..30.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)
@@ -107,9 +96,8 @@ class FactorError(InputError):
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier does.
 
-    ``multiplier * 2**(shift - 31)`` is the factor rounded to 31 significant bits. The multiplier
-    has the factor's sign. A factor below 2**-32 in magnitude gives ``(0, 0)``. Raises
-    :class:`FactorError` if the factor is not finite, or its magnitude is 2**30 or more.
+    The factor is ``multiplier * 2**(shift - 31)``, to 31 significant bits; below 2**-32 it is ``(0,
+    0)``. Raises :class:`FactorError` if it is not finite, or 2**30 or more in magnitude.
     """
     if not math.isfinite(real):
         raise FactorError(f"Requantization factor must be finite, not {real}")

@@ -19,14 +19,11 @@ NARROW_FRACTION = 8
 def rotate(
     y: ArrayLike, pairs: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Return INT16 ``y`` [..., n] with each pair of columns rotated by an angle.
+    """Return INT16 ``y`` [..., n] with each pair of columns, 2j and 2j + 1, rotated by an angle.
 
-    Columns 2j and 2j + 1 of ``y`` are the coordinates of a point; ``n`` is even. ``pairs`` [..., n]
-    in Q1.15 has the cosine of the angle in column 2j, and the sine in column 2j + 1.
-
-    If ``wide`` is true, the results are 16-bit numbers in the unit of ``y``. If ``wide`` is false,
-    the results are 8-bit numbers in a unit 256 times as large. Results are rounded to nearest, ties
-    up, and then clamped to the range from ``low`` to ``high``.
+    ``pairs`` [..., n] in Q1.15 has cosines in columns 2j, sines in columns 2j + 1. Results are
+    rounded with ties up and clamped to ``low`` and ``high``. Without ``wide`` their unit is 256
+    times as large.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -42,9 +39,8 @@ def times(
 ) -> NDArray[np.int16]:
     """Multiply INT16 ``y`` [...] by 9-bit ``r`` [...] elementwise, and return scaled products.
 
-    The exact products are divided by 2**4 if ``wide`` is true (for results of 16 bits), otherwise
-    by 2**12 (for results of 8 bits). They are then rounded to nearest, ties up, and at last clamped
-    to the range from ``low`` to ``high``.
+    Products are divided by 2**12, or 2**4 if ``wide``, rounded to nearest, ties up, and clamped to
+    ``low`` and ``high``.
     """
     product = np.asarray(y, np.int64) * np.asarray(r, np.int64)  # [...]
     return _round(product, PRODUCT_FRACTION, low, high, wide)
@@ -61,17 +57,8 @@ def _round(
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return the index of each column's cosine or sine in a row of the rotary table, [n].
 
-    ``n`` is the number of columns that are rotated. The first ``period`` elements of a table row
-    are the cosines and sines of one head. They repeat in the rest of the row, since they are the
-    same for all heads.
-
-    The vector engine divides the columns into tiles of ``cols`` columns, and each tile into beats
-    of ``lanes`` columns. The last beat of a tile can be shorter. If a beat begins at column b, the
-    index of column c in the beat is ``b % period + (c - b)``.
-
-    For example, ``n`` and ``cols`` are 12, ``lanes`` is 4 and ``period`` is 6. Beats begin at
-    columns 0, 4 and 8, and the indices are 0 to 3, 4 to 7, and 2 to 5. Indices 6 and 7 are in the
-    repeated part of the row.
+    A head has ``period`` columns. Columns are read in groups of ``lanes`` within tiles of ``cols``
+    columns. In a group that begins at column b, column c has the index ``b % period + (c - b)``.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat
@@ -83,14 +70,9 @@ def rotary_table(
 ) -> NDArray[np.int16]:
     """Return the cosines and sines of rotary embedding, [positions, width], in Q1.15.
 
-    Pair j of a head is rotated by the angle ``position / base**(2 * j / head_dim)`` (Su et al.
-    2021). The cosine of this angle is in column 2j, its sine in column 2j + 1, for j below
-    ``head_dim / 2``. From column ``head_dim`` on, the same columns repeat.
-
-    The repeated columns are for a machine that reads several consecutive columns at once, beyond
-    the end of a head. If no read crosses the end of a head, ``width`` can be ``head_dim``.
-    Otherwise it must be larger than all indices of :func:`rotary_places`. Raises
-    :class:`InputError` if ``head_dim`` is not positive and even.
+    Columns 2j and 2j + 1 have cosine and sine of ``position / base**(2 * j / head_dim)``, and
+    repeat from column ``head_dim`` on. ``width`` must exceed all :func:`rotary_places`. Raises
+    :class:`InputError` if ``head_dim`` is odd or not positive.
     """
     if head_dim < 2 or head_dim % 2:
         raise InputError(f"Rotary head_dim must be even and positive, not {head_dim!r}")

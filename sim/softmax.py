@@ -17,10 +17,8 @@ LOWEST = -(1 << 15)
 def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
     """Return the probabilities of scores, in units of ``2**-24`` from 0 to ``2**24``.
 
-    ``q`` holds INT16 scores ``[..., n]`` in units of 1/256 octave: 256 units double a probability.
-    ``mask`` has the shape of ``q``, and is true everywhere by default. Columns whose ``mask`` is
-    false have probability 0. If the ``mask`` of a whole row is false, all probabilities of the row
-    are 0. The result does not depend on the order of columns.
+    ``q`` [..., n] has INT16 scores: 256 units double a probability. Columns whose ``mask`` is false
+    have probability 0. The result does not depend on the order of columns.
     """
     q = np.asarray(q, dtype=np.int64)  # [..., n]
     keep = np.ones_like(q, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -30,22 +28,11 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 
 
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
-    """Return the exponentials of scores, and the reciprocal of each row's sum of exponentials.
+    """Return (weights, mantissa, right): exponentials of INT16 scores [..., n], and row factors.
 
-    ``q`` [..., n] has INT16 scores. The exponential of a score is ``2**((q - largest) / 256)``,
-    with the largest score of the row. The exponential is 0 in columns whose ``mask`` [..., n] is
-    false.
-
-    The result is the tuple ``(weights, mantissa, right)``:
-
-    - ``weights`` [..., n] has the exponentials in units of ``2**-24``, rounded down. The
-      exponential of the largest score is 1, which is ``2**24`` units.
-    - ``mantissa`` [..., 1] and ``right`` [..., 1] have the factor of each row,
-      ``mantissa / 2**right``. The factor is the reciprocal of the sum of the row's exponentials. An
-      exponential times the factor is a softmax probability. ``mantissa`` has 17 bits, and ``right``
-      is from 0 to 31. If the ``mask`` of the whole row is false, ``mantissa`` is 0.
-
-    Equation (23) of ``docs/numerics.md`` has a use of the factors.
+    ``weights`` are ``2**((q - largest) / 256)`` in units of ``2**-24``, rounded down; 0 where
+    ``mask`` is false. A weight times ``mantissa / 2**right`` is a probability. Factors have shape
+    [..., 1], a 17-bit mantissa (0 if the whole row is masked), and ``right`` from 0 to 31.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -65,9 +52,8 @@ def largest(q: Ints, keep: NDArray[np.bool_]) -> Ints:
 def mantissas(q: Ints, keep: NDArray[np.bool_], maximum: Ints) -> tuple[Ints, Ints]:
     """Return (mantissa, shift), each [..., n], of the exponentials ``2**((q - maximum) / 256)``.
 
-    ``q`` [..., n] are scores, in units of 1/256 octave, and ``maximum`` [..., 1] is the largest
-    score of each row. An exponential is its mantissa (Q1.16), shifted right by ``shift`` bits.
-    ``keep`` [..., n] is false for columns that the softmax leaves out; their mantissa is 0.
+    ``maximum`` [..., 1] is the largest score of each row. An exponential is the mantissa (Q1.16),
+    shifted right by ``shift``; the mantissa is 0 where ``keep`` is false.
     """
     mantissa, shift = octave_exponential(np.where(keep, maximum - q, 0))  # [..., n]
     return np.where(keep, mantissa, 0), shift
@@ -82,16 +68,10 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Return softmax probabilities, [..., n]: exponentials divided by the sum of their row.
+    """Return softmax probabilities [..., n] in units of ``2**-24``, rounded to nearest, ties up.
 
-    A probability is an integer in units of ``2**-24``, rounded to nearest, ties up. The arguments
-    are integers, too:
-
-    - ``mantissa`` and ``shift`` [..., n]: an exponential is ``mantissa * 2**-(16 + shift)``.
-    - ``inverse`` and ``exponent`` [..., 1]: ``inverse * 2**exponent`` is approximately
-      ``1 / total``. ``total`` is the sum of the row's exponentials as an integer number of units of
-      ``2**-28``. For example, if the sum is 3, ``total`` is ``3 * 2**28``. If ``total`` is 0,
-      ``inverse`` must be 0; the probabilities are then 0.
+    An exponential is ``mantissa * 2**-(16 + shift)``. ``inverse * 2**exponent`` [..., 1] is the
+    reciprocal of the row's sum of exponentials in units of ``2**-28``, or 0 for a sum of 0.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

@@ -46,18 +46,9 @@ class Decoded:
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the bytes that encode a sparse INT8 matrix [k, n] for the sparse unit.
 
-    The unit has ``lanes`` lanes, which decode at the same time. The nonzero elements of the matrix,
-    column after column, are divided into one range for each lane. A range is encoded as a list of
-    entries. An entry encodes some zeros and the nonzero element after them, or only zeros if they
-    are too many for one entry. The ranges are chosen so that the longest list is as short as
-    possible. Shorter lists are padded with empty entries.
-
-    A header has the position of each range's first element: its tile, which has ``cols`` columns,
-    its column in the tile, and its row. :mod:`celosia.arch.sparse` defines the bits of header and
-    entries.
-
-    Raises :class:`InputError` if the matrix has fewer than 16 rows, or more than 4096 rows or
-    ``4096 * cols`` columns.
+    The code (:mod:`celosia.arch.sparse`) is the shortest for ``lanes`` lanes. Positions are in
+    tiles of ``cols`` columns. Raises :class:`InputError` if k is not from 16 to 4096, or n exceeds
+    ``4096 * cols``.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape

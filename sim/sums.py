@@ -1,10 +1,6 @@
 """Checks that a program reads only those accumulator columns that its instructions have computed.
 
-A product with ``n`` columns writes whole rows of ``cols`` accumulators, because a row is one word
-of the memory. The last tile may need fewer than ``cols`` columns. The sums in the other columns of
-its rows are undefined: they depend on weights that earlier instructions have left in the array. If
-the configuration has the option ``sleep``, these columns are disabled, and their sums differ from
-those of a configuration without ``sleep``. A program must not read these columns.
+The columns of a product's last tile beyond its ``n`` columns are undefined.
 """
 
 import numpy as np
@@ -22,9 +18,8 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 class Sums:
     """Records, for each accumulator row, the columns that a program may read.
 
-    A read sets the row's accumulators to zero. Instructions MATMUL and SPARSE then add to the row.
-    A program may read only columns that each of these instructions has computed. If no instruction
-    has added to the row, the program may read all columns, because they are zero.
+    These are the columns that every product since the last read has computed. A read sets the row
+    to zero; all columns of such a row may be read.
     """
 
     def __init__(self, config: Config):
@@ -34,16 +29,10 @@ class Sums:
         self._products: dict[int, str] = {}
 
     def follow(self, step: Step) -> None:
-        """Record which accumulator columns an instruction computes, or check those that it reads.
+        """Record accumulator columns that an instruction computes, or check those that it reads.
 
-        The check ensures that a program never reads undefined sums. ``step`` is an instruction that
-        the configuration supports:
-
-        - MATMUL and SPARSE add a product to accumulator rows. A product with ``n`` columns computes
-          no sums for the remaining columns of its last tile. These columns become undefined.
-        - DRAIN, and instructions with the flag ``drain``, read accumulator rows. If ``step`` reads
-          an undefined column, :class:`ProgramError` is raised. The read sets the row to zero, so
-          that all columns of the row are defined again.
+        Raises :class:`ProgramError` if it reads a column that an earlier product left undefined. A
+        read sets the row to zero, so that all its columns are defined again.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)

@@ -17,12 +17,10 @@ def line_levels(data: bytes, divisor: int) -> NDArray[np.uint8]:
 
 
 def line_bytes(levels: NDArray[np.uint8], divisor: int) -> list[tuple[int, bool]]:
-    """Return a list of the bytes received on a serial line without noise.
+    """Return the bytes received on a serial line without noise: pairs (byte, stop bit is wrong).
 
-    An item of the list is a pair: the byte, and True if its stop bit is wrong. ``levels`` has the
-    line's level in each cycle, and a bit takes ``divisor`` cycles. A byte begins when the line
-    falls to 0. Each bit is sampled in its middle. After a wrong stop bit, the line must be 1 before
-    the next byte can begin.
+    ``levels`` has the line's level in each cycle; a bit takes ``divisor`` cycles and is sampled in
+    its middle. After a wrong stop bit, the line must be 1 before the next byte.
     """
     decoded = []
     cycle = 0
