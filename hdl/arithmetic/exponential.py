@@ -30,6 +30,7 @@ class OctaveExponential(Component):
     keep: In(1)
     mantissa: Out(unsigned(OCTAVE_MANTISSA + 1))
     shift: Out(unsigned(SHIFT_WIDTH))
+    """Whole octaves of the distance."""
 
     def circuit(self, m):
         # The gates after the table force a mantissa to 0.

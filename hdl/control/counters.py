@@ -21,6 +21,9 @@ class Counters(Component):
     ``hold`` becomes 0.
     """
 
+    clear: Signal
+    """1 to set all counters to 0."""
+
     def __init__(self, widths: Mapping[str, int], places: Sequence[int] = ()):
         self.widths = dict(widths)
         # The values of ``index`` that select the counters, in the order of ``widths``.

@@ -44,6 +44,21 @@ class HostRegisters(RunRegisters):
     bits of ``count_NAME``.
     """
 
+    busy: Signal
+    """1 during a run, and until the core has recovered."""
+    program_en: Signal
+    """1 to write ``program_data`` to word ``program_addr`` of the program memory."""
+    program_addr: Signal
+    """The word of the program memory to write."""
+    program_data: Signal
+    """The word to write."""
+    register_en: Signal
+    """1 to write ``register_data`` to register ``register_index`` of the sequencer."""
+    register_index: Signal
+    """The register to write, 1 to 15 for R1 to R15."""
+    register_data: Signal
+    """The value to write."""
+
     def __init__(self, program_depth: int, widths: Mapping[str, int], *, argmax: bool = False):
         self.widths = dict(widths)
         addr_width = (program_depth - 1).bit_length()

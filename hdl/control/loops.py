@@ -18,6 +18,11 @@ class Loops(Component):
     ``clear`` closes all.
     """
 
+    empty: Signal
+    """1 while no loop is open; ``turn`` must then be 0."""
+    full: Signal
+    """1 while ``LOOP_LEVELS`` loops are open; ``enter`` must then be 0."""
+
     def __init__(self, addr_width: int):
         super().__init__(
             {

@@ -24,6 +24,11 @@ class Outcome(Component):
     - ``irq``: 1 if ``interrupt & enable`` is not 0.
     """
 
+    enable: Signal
+    """The register INTERRUPT_ENABLE."""
+    forget: Signal
+    """1 in the cycle of a write of FORGET."""
+
     def __init__(self) -> None:
         super().__init__(
             {

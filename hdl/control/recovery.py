@@ -18,6 +18,19 @@ class Recovery(Component):
     ``abort``.
     """
 
+    close: Signal
+    """1 to request the isolation of the core from external memory."""
+    closed: Signal
+    """1 once the core is isolated."""
+    clear: Signal
+    """1 for ``FLUSH`` cycles, which reset the core."""
+    owed: Signal
+    """1 while external memory owes answers."""
+    scrub: Signal
+    """1 for ``depth`` cycles, in which memories clear word ``scrub_addr``."""
+    scrub_addr: Signal
+    """The word to clear."""
+
     def __init__(self, depth: int):
         self.depth = max(depth, FLUSH)
         super().__init__(

@@ -22,6 +22,13 @@ class RowQueue(Component):
     ``ROW_LATENCY`` cycles after the value on.
     """
 
+    beat_en: Signal
+    """1 to append ``beat`` to the queue."""
+    commit_last: Signal
+    """1 if the beat of ``commit`` is its row's last."""
+    row_en: Signal
+    """1 to append ``row``, the value of a row, in the order of rows."""
+
     def __init__(
         self,
         beat: data.StructLayout,

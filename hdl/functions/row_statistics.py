@@ -28,6 +28,15 @@ class RowStatistics(Component):
     If ``rms`` is 1, the sum counts as 0.
     """
 
+    n: Signal
+    """Number of elements of the row; must hold while a row is in the unit."""
+    eps: Signal
+    """The epsilon under the root; must hold while a row is in the unit."""
+    mantissa: Signal
+    """Mantissa of the inverse root."""
+    right: Signal
+    """Exponent of the inverse root, ``mantissa / 2**(right + 16)``."""
+
     def __init__(self, *, lanes: int, max_row: int):
         self._squares_width = (max_row << 30).bit_length()
         self._root = ReciprocalSqrt(((max_row**2 << 30) + (1 << EPS_WIDTH) - 1).bit_length())

@@ -20,6 +20,9 @@ class ActivationEdge(Component):
     valid and not zero. ``zeros`` is the number of zero activations of two cycles earlier.
     """
 
+    valid: Signal
+    """Bit of each row: 1 if its vector of activations is valid."""
+
     def __init__(self, config: MatrixConfig):
         self.array = config.array
         rows, slot = config.array.rows, range(config.array.weight_depth)

@@ -1,6 +1,6 @@
 """The memory block from which all larger memories are made."""
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Signal, unsigned
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
@@ -16,6 +16,13 @@ class Ram(Component):
     A read in the cycle of a write to the same word returns the old word, or the new one if
     ``transparent`` is true. If ``ordered`` is false, it is undefined.
     """
+
+    read_addr: Signal
+    """The word to read."""
+    write_addr: Signal
+    """The word to write."""
+    write_data: Signal
+    """The word, of which the parts with a bit of ``write_en`` are written."""
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ class AccumulatorBank(Component):
     read_en: Signal
     """1 to read the row at ``read_addr``."""
     read_addr: Signal
+    """The row to read."""
     row: data.View
     """Sums of the row, from the next cycle until the next read; undefined before a write."""
     filled: Signal
@@ -37,6 +38,7 @@ class AccumulatorBank(Component):
     clear_stb: Signal
     """1 to set the bit ``filled`` of the row at ``write_addr`` to 0."""
     write_addr: Signal
+    """The row to write or to clear."""
     write_row: data.View
     """Sums to write, ``later`` cycles after ``write_stb``."""
 

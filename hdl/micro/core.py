@@ -30,6 +30,15 @@ class MicroCore(Component):
     reports event ``signal_value``.
     """
 
+    operand: Signal
+    """A weight or an activation, for the array's input ``byte``."""
+    row: Signal
+    """The accumulator row, for the array's input ``row``."""
+    sum: Signal
+    """A sum of accumulator row ``row``, from the array."""
+    pc: Signal
+    """The program's address, which START writes to a register."""
+
     def __init__(
         self,
         microcode: list[int],

@@ -23,6 +23,11 @@ class DrainReader(Component):
     cycles, further ones each cycle.
     """
 
+    asked: Signal
+    """1 in the cycle in which the last row is requested."""
+    by_row: Signal
+    """1 to read all tile columns of a row before the next row."""
+
     def __init__(self, config: VectorConfig):
         self.wider = config.fused is not None and config.beat_lanes > config.vector.lanes
         members = {

@@ -52,6 +52,21 @@ class Epilogue(Component):
     ``RotaryUnit.latency``, ``polynomial`` ``polynomial_latency``.
     """
 
+    column: Signal
+    """The number of the command's first column."""
+    look_up: Signal
+    """1 to replace 8-bit elements by entries of activation table ``slot``."""
+    r_zero: Signal
+    """The zero point of the second operand."""
+    relu: Signal
+    """1 to replace elements below zero by zero."""
+    slot: Signal
+    """The activation table of ``look_up``."""
+    wide: Signal
+    """1 for output elements of 16 bits, 0 for 8 bits."""
+    zero: Signal
+    """The zero point of the output, which masked elements become."""
+
     polynomial_latency = POLYNOMIAL_WAIT
     """Cycles by which the result of a polynomial is later than the result of a table lookup."""
 

@@ -1,6 +1,6 @@
 """The front ends of the vector engine, which compute the values that its back end requantizes."""
 
-from amaranth.hdl import Cat, signed
+from amaranth.hdl import Cat, Signal, signed
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -24,6 +24,11 @@ class FrontEnds(Component):
     ``drained`` replaces ``i``. ``command`` must not change from the first input beat to the last
     beat on ``o``.
     """
+
+    owes: Signal
+    """1 from ``start`` until the first SOFTMAX has accepted its last input beat."""
+    start: Signal
+    """1 for one cycle before the first input beat of a SOFTMAX."""
 
     def __init__(self, config: VectorConfig):
         beats = stream.Signature(beat_layout(config.access))

@@ -93,6 +93,9 @@ class SoftmaxFront(Component):
       softmax may start earlier.
     """
 
+    diagonal: Signal
+    """The column of row 0 to which ``diagonal_value`` is added."""
+
     def __init__(self, config: VectorConfig):
         factor = {}
         if config.row_factors:

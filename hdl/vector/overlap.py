@@ -16,6 +16,13 @@ class Overlap(Component):
     the last write.
     """
 
+    read: Signal
+    """1 when the last row of accumulators is requested."""
+    reading: Signal
+    """1 while the second operand is not requested completely."""
+    owes: Signal
+    """1 until all units of the engine have begun the command."""
+
     def __init__(self, *, stages: int, fused: bool):
         commands = command_layout(Engine.VECTOR)
         super().__init__(
