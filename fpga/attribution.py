@@ -59,22 +59,11 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Assign each module instance of a design to a group, one of the ``limit`` largest instances.
+    """Assign each module instance of a design to one of its ``limit`` largest instances, by path.
 
-    A report lists resources by group, because a design has thousands of instances. An instance is
-    named by its path, such as ``vector.norm``. The result maps the path of each instance to the
-    path of its group.
-
-    - The size of an instance is the number of cells in it, including the cells of instances inside
-      it.
-    - An instance belongs to the innermost of the ``limit`` largest instances that contains it. A
-      large instance belongs to itself. If no large instance contains it, the path of its group is
-      "".
-    - An instance whose name ends in a number, and all instances inside it, count as parts of the
-      instance around it. For example, the cells of ``array.column_3`` belong to ``array``.
-
-    ``paths`` has one element for each cell of the design: the path of the instance that contains
-    the cell.
+    ``paths`` has for each cell its instance's path, such as ``vector.norm``. The result is the
+    innermost large instance around a path, or "". Numbered instances, such as ``array.column_3``,
+    count to ``array``.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -96,16 +85,10 @@ def _around(path: str) -> list[str]:
 def count_units(
     family: Family, placed: Path, units: Units
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
-    """Return the resources that each group of instances uses, and the position of each cell.
+    """Return the cells of each group of instances (:func:`groups`), and the place of each cell.
 
-    ``placed`` is the file with the netlist after placement by nextpnr; ``units`` has the instances
-    of the design. A group is a large instance with all instances inside it (:func:`groups`). The
-    results are:
-
-    - a dictionary from each group's path to a dictionary, which has the number of the group's cells
-      for each resource, such as LUTs. Cells outside all groups are counted as "the top".
-    - a list with (column, row, group's path) for each placed cell. The path is "" for a cell
-      outside all groups.
+    The first result has a group's cells by resource, such as LUTs, and the rest in "the top". The
+    second has (column, row, path) of each cell. ``placed`` is nextpnr's netlist after placement.
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[
@@ -128,15 +111,10 @@ def count_units(
 
 
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
-    """Return the slowest path in nextpnr's ``report`` whose ends are in the same clock domain.
+    """Return the slowest path within one clock domain in nextpnr's ``report``, or nothing.
 
-    The result is a dictionary, which is empty if there is no such path:
-
-    - ``from`` and ``to``: names of the path's first and last cell.
-    - ``ns``: delay of the path (ns).
-    - ``units``: list with a dictionary for each instance along the path. Its entry ``unit`` is the
-      text of :meth:`Units.unit`. Its entries ``logic_ns`` and ``routing_ns`` are the delays of
-      cells and of wires in the instance (ns).
+    ``from`` and ``to`` are the path's cells, and ``ns`` its delay. ``units`` lists the instances
+    along it: ``unit`` (:meth:`Units.unit`), ``logic_ns`` and ``routing_ns``.
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

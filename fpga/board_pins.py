@@ -61,12 +61,11 @@ def memory_pins(
     buses: Sequence[str],
     moved: Mapping[str, Sequence[str]],
 ) -> dict[str, Pin]:
-    """Return a dictionary from each port of a memory chip's controller to its pin.
+    """Return the pin of each port of a memory chip's controller.
 
-    ``resource`` is the chip's resource in amaranth-boards. A port's name is the resource's name, an
-    underscore, and the signal's name. ``ports`` maps some signals to other names, which replace the
-    signals' names. Each bit of a signal in ``buses`` is a port with an index, such as
-    ``sdram_a[0]``. ``moved`` maps a signal to names of pins that replace the resource's pins.
+    A port is named RESOURCE_SIGNAL after ``resource`` of amaranth-boards. ``ports`` renames
+    signals. Signals in ``buses`` have a port for each bit, such as ``sdram_a[0]``. ``moved`` gives
+    other pins' names for a signal.
     """
     pins = {}
     for signal in signals_of(resource):

@@ -38,39 +38,37 @@ SPI = ("cs_n", "copi", "cipo", "sck")
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
-    """A board: its device and memory chips, and a machine configuration that fits the device.
-
-    - ``title``: full name of the board.
-    - ``package``: package of the device, or for Gowin the device's part number.
-    - ``speed``: speed grade of the device; empty for iCE40.
-    - ``clock_mhz``: frequency of the board's oscillator (MHz).
-    - ``target_mhz``: frequency of the machine's clock that a build tries first (MHz).
-    - ``memory_bytes``: size of the external memory (bytes).
-    - ``link``: kind of host link, ``uart`` or ``spi``.
-    - ``pins``: dictionary from each port of the top module to its pin.
-    - ``loaders``: alternative commands that load the bitstream ``{file}`` into the board, the usual
-      command first.
-    - ``sdram``, ``ddr3``, ``psram``: chip of the external memory. At most one of them is not None.
-      If all are None, external memory is block RAM of the device.
-    - ``flash``: if not None, the board runs a model from its flash at power-on.
-    """
+    """A board: its device and memory chips, and a machine configuration that fits the device."""
 
     name: str
     title: str
+    """Full name of the board."""
     device: Device
     package: str
+    """Package of the device, or for Gowin the device's part number."""
     speed: str
+    """Speed grade of the device; empty for iCE40."""
     clock_mhz: float
+    """Frequency of the board's oscillator (MHz)."""
     target_mhz: float
+    """Frequency of the machine's clock that a build tries first (MHz)."""
     config: Config
     memory_bytes: int
+    """Size of the external memory (bytes)."""
     link: str
+    """Kind of host link, ``uart`` or ``spi``."""
     pins: Mapping[str, Pin]
+    """Pin of each port of the top module."""
     loaders: tuple[str, ...]
+    """Alternative commands that load the bitstream ``{file}`` into the board, the usual one first.
+    """
     sdram: SdramChip | None = None
     ddr3: Ddr3 | None = None
     psram: PsramChip | None = None
+    """At most one of ``sdram``, ``ddr3`` and ``psram`` is not None; if none, memory is block RAM.
+    """
     flash: FlashBoot | None = None
+    """If not None, the board runs a model from its flash at power-on."""
 
     @property
     def part(self) -> str:
@@ -207,9 +205,7 @@ def get_board(name: str, link: str = "uart") -> Board:
 def led_names(name: str) -> tuple[str, ...]:
     """Return the names of a board's LEDs for ``heartbeat``, ``busy`` and ``error``, in this order.
 
-    ``name`` is the name of the board; the LEDs' names are those in amaranth-boards. The result is a
-    tuple. A board with two LEDs has none for ``error``, and a board with one LED only that for
-    ``heartbeat``; the tuple is then shorter.
+    The names are those of amaranth-boards. If the board has fewer LEDs, the last ones are missing.
     """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
@@ -327,9 +323,8 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 def with_flash(board: Board, kind: str) -> Board:
     """Return a copy of the board that runs a model from its flash at power-on.
 
-    ``kind`` is the flash's read mode: ``spi`` (one data lane) or ``qspi`` (four data lanes). Raises
-    :class:`InputError` if the mode is unknown, the board does not connect the flash pins of that
-    mode, or the host link is not ``uart``.
+    ``kind`` is ``spi`` (one data lane) or ``qspi`` (four lanes). Raises :class:`InputError` if it
+    is unknown, the board lacks the pins, or the host link is not ``uart``.
     """
     check_known("flash", kind, FLASHES)
     if board.link != "uart":
@@ -359,9 +354,8 @@ def with_flash(board: Board, kind: str) -> Board:
 def board_configs() -> Iterator[Config]:
     """Yield the default configurations of all boards.
 
-    Each board has two configurations whose external memory is block RAM of the FPGA. The smaller
-    configuration leaves space in the FPGA for a reader of the board's flash. A board with a
-    supported memory chip has a third configuration, whose external memory is this chip.
+    A board has one with memory in block RAM, a smaller one with a reader of its flash, and one for
+    its memory chip if that is supported.
     """
     for name, entry in _ENTRIES.items():
         board = get_board(name)

@@ -55,20 +55,16 @@ class Build:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A build to make: the machine of ``config`` on a board, or only the circuit ``unit``.
-
-    ``mhz`` is the wanted frequency, by default the board's ``target_mhz``. A machine's clock has
-    the highest frequency of the board's PLL that is at most ``mhz``. A unit is built for the
-    board's device, inside a :class:`celosia.fpga.harness.Harness`; ``mhz`` is then the target
-    frequency of place-and-route. Place-and-route is repeated for each of ``seeds``, and the fastest
-    result is used.
-    """
+    """A build to make: the machine of ``config`` on a board, or only the circuit ``unit``."""
 
     config: Config
     board: Board
     seeds: Sequence[int] = (1,)
+    """Seeds of place-and-route; the fastest result is used."""
     mhz: float | None = None
+    """Highest clock of the machine, or target clock of a unit (MHz); by default the board's."""
     unit: Component | None = None
+    """Circuit that is built alone, inside a :class:`celosia.fpga.harness.Harness`."""
 
     @property
     def wanted(self) -> float:
@@ -94,15 +90,11 @@ class Task:
         return _machine(self.config, self.board, _pll(self.board, self.wanted))
 
     def build(self, folder: Path, tell: Progress) -> Build:
-        """Synthesize, place and route the design; return its report and files.
+        """Synthesize, place and route the design in ``folder``; return its report and files.
 
-        Intermediate files are written to ``folder``. ``tell`` is called with (name of a step,
-        number of finished steps, number of all steps) to show the progress. The files include a
-        bitstream if the design is a machine, but not if it is a single unit.
-
-        If a machine does not reach its clock frequency, the build is repeated with a lower wanted
-        frequency, 99 % of the reached frequency. Raises :class:`RunError` if the third attempt
-        fails too.
+        ``tell`` is called with a step's name, the finished steps and all steps. A machine's files
+        include its bitstream. Raises :class:`RunError` if a machine misses its clock in three
+        attempts, each with a lower one.
         """
         began, wanted, board, alone = time.monotonic(), self.wanted, self.board, self.unit
         top, stem = (TOP, "board") if alone is None else (HARNESS, HARNESS)

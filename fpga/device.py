@@ -63,21 +63,13 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 class Device(HostPort):
     """The machine on a board, used through a serial or SPI port.
 
-    ``config`` is the machine's configuration. If it is None, the constructor uses the known
-    configuration (:func:`known_config`) whose hash the board reports. ``name`` is the port's
-    name for error messages. ``identity`` is the board's answer to the request HELLO (version and
-    configuration); ``repeated`` is the number of requests that were sent again.
-
-    ``answer_seconds`` is the timeout of an answer, and ``run_seconds`` that of a run. A request
-    without a valid answer is sent again, up to ``RETRIES`` times. If the answer was absent or
-    incomplete, the timeout doubles, up to ``PATIENCE`` times ``answer_seconds``. The first request
-    has other limits: the timeout is at most ``FIRST_SECONDS`` and does not double. If this request
-    has no answer after ``FIRST_TRIES`` tries, the constructor raises :class:`RunError`.
-
-    Raises :class:`RunError` if nothing answers, or if the board uses another version of the
-    protocol than this program. The error is also raised if the board has another configuration than
-    ``config``. Without ``config``, it is raised if the board's configuration is unknown.
+    Without ``config`` it takes the known configuration whose hash the board reports. Requests
+    without an answer in ``answer_seconds`` are repeated. Raises :class:`RunError` if nothing
+    answers, or protocol or configuration differ.
     """
+
+    # An absent or incomplete answer doubles the timeout, up to PATIENCE times. The first request
+    # has FIRST_TRIES tries of at most FIRST_SECONDS; others have RETRIES further tries.
 
     def __init__(
         self,
@@ -119,12 +111,9 @@ class Device(HostPort):
     ) -> Self:
         """Return the machine at the serial or SPI port ``name``.
 
-        ``link`` is ``uart`` or ``spi``, and ``baud`` the bit rate of this host link (bits per
-        second). ``config`` and ``options`` are passed to the constructor; ``options`` are
-        its keyword arguments, such as ``run_seconds``.
-
-        Raises :class:`InputError` if the port is unknown or another program uses it. Raises
-        :class:`RunError` for the same reasons as the constructor.
+        ``link`` is ``uart`` or ``spi``, with ``baud`` bits per second. ``options`` are keyword
+        arguments of the constructor. Raises :class:`InputError` if the port is unknown or in use,
+        and the constructor's :class:`RunError`.
         """
         check_link(link)
         port = open_serial(name, baud) if link == "uart" else open_spi(name, baud)
@@ -187,12 +176,10 @@ class Device(HostPort):
         return _words(self._ask(Command.READ_REGISTERS, WORD_BYTES * len(names), addr))
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from word address ``pc`` to HALT, and return the report of the run.
+        """Run the program from word address ``pc`` to HALT, and return its cycles and counters.
 
-        The report has the number of cycles and the performance counters. Its list of signatures
-        (hashes of written bytes) is empty, because the board does not compute them. Raises
-        :class:`RunError` if the circuit reports an error, or if the board was reset during the run.
-        A run of more than ``run_seconds`` is aborted, and also raises :class:`RunError`.
+        The report has no signatures of written bytes. Raises :class:`RunError` if the circuit
+        reports an error, the board was reset, or the run takes more than ``run_seconds``.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds

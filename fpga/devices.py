@@ -17,66 +17,47 @@ RESOURCES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A family of FPGA devices: its cells, and the options of its tools.
-
-    - ``cells``: a dictionary from each resource, such as ``luts``, to a dictionary from cell type
-      to the amount of the resource in one cell. The cell types are those of Yosys's netlist.
-    - ``placed``: a dictionary as ``cells``, but with nextpnr's cell types.
-    - ``block_ram_shapes``: the pairs (width in bits, depth in words) that a block RAM can have.
-      From these shapes, a build computes each memory's number of block RAMs, and decides which
-      memories to make of LUTs. The list is empty if LUTs of the family cannot replace block RAM.
-    - ``output_registers``: true if nextpnr supports the output registers of block RAMs.
-    """
+    """A family of FPGA devices: its cells, and the options of its tools."""
 
     name: str
     synthesis: str
     router: str
     package: str
     cells: Mapping[str, Mapping[str, float]]
+    """Amount of each resource, such as ``luts``, in one cell of each of Yosys's types."""
     placed: Mapping[str, Mapping[str, float]]
+    """As ``cells``, for nextpnr's types."""
     multiplier_width: int
     bitstream: str
     block_ram_shapes: Sequence[tuple[int, int]] = ()
+    """(Width in bits, depth in words) of a block RAM; empty if LUTs cannot replace block RAM."""
     output_registers: bool = False
+    """True if nextpnr supports the output registers of block RAMs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Device:
     """An FPGA device: its family, its resources, and the options that select it in nextpnr.
 
-    ``capacity`` maps each resource to the number that the device has. ``placer`` are nextpnr's
-    placement options for the device.
-
-    Three fields give the positions of multipliers and block RAMs in the device's grid. Rows and
-    columns of the grid are counted from 0. Multipliers are in groups of four in one row, and so are
-    block RAMs.
-
-    - ``multiplier_rows`` lists the rows with groups of multipliers.
-    - ``ram_rows`` lists the rows with groups of block RAMs.
-    - ``blocks`` lists the columns at which the groups begin. These columns are the same in all rows
-      of the two other lists.
-
-    For example, the fields are ``multiplier_rows=[10]``, ``ram_rows=[22]`` and ``blocks=[4, 13]``.
-    Row 10 then has eight multipliers: one group from column 4 on, and one group from column 13 on.
-    Row 22 has eight block RAMs, in groups that begin at the same columns.
-
-    :mod:`celosia.fpga.sites` uses the positions to place the multipliers and memories of a
-    machine's array. If the three fields are empty, nextpnr chooses the places.
-
-    ``wire_ps`` is the delay that technology mapping assumes for a wire between two LUTs (ps); 0
-    stands for Yosys's default. On a large device the default is less than a fifth of the real
-    delay. With the default, mapping would put too many LUTs in series.
+    Rows and columns of the device's grid count from 0. Without ``blocks``, nextpnr chooses all
+    places (:mod:`celosia.fpga.sites`).
     """
 
     name: str
     family: Family
     capacity: Mapping[str, int]
+    """Number of each resource in the device."""
     options: Sequence[str]
     placer: Sequence[str] = ()
+    """Placement options of nextpnr for the device."""
     multiplier_rows: Sequence[int] = ()
+    """Rows with groups of four multipliers."""
     ram_rows: Sequence[int] = ()
+    """Rows with groups of four block RAMs."""
     blocks: Sequence[int] = ()
+    """Columns at which the groups of all these rows begin."""
     wire_ps: int = 0
+    """Delay of a wire between two LUTs in technology mapping (ps); 0 for Yosys's default."""
 
 
 _OWN = Path(__file__).parent

@@ -88,9 +88,8 @@ def flash_command(board: Board, file: Path) -> list[str]:
 def image_command(board: Board, file: Path) -> list[str]:
     """Return the command, a list of words, that writes a power-on image into a board's flash.
 
-    At power-on the board executes the image, which loads a model and can run it. The image is the
-    file ``file``; its first byte is written to address ``IMAGE_ADDR`` of the flash. Raises
-    :class:`InputError` if no loader of the board that can write an image is on PATH.
+    The image is the file ``file``, and goes to address ``IMAGE_ADDR``. Raises :class:`InputError`
+    if no loader on PATH can write an image.
     """
     # The flash beside the device, not the one in it.
     return _command(board, file, _IMAGE_WORDS, "--external-flash" * (board.device.name == _INNER))
@@ -112,11 +111,10 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size of a board's external memory for a program with ``needed`` bytes of data.
+    """Return the size of a board's external memory for ``needed`` bytes of data (bytes).
 
-    The result is a number of bytes. External memory is block RAM of the FPGA. If the data exceed
-    the block RAM and the board has a supported memory chip, external memory is the chip. If the
-    result is less than ``needed``, the data do not fit.
+    It is block RAM, or the board's memory chip if the data exceed block RAM and the chip is
+    supported. The data do not fit if the result is less than ``needed``.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes
@@ -124,11 +122,9 @@ def memory_of(board: Board, needed: int) -> int:
 
 
 def check_image(board: Board, size: int) -> None:
-    """Raise :class:`InputError` if a power-on image is too large for the flash of ``board``.
+    """Raise :class:`InputError` if a power-on image of ``size`` bytes is too large for a board.
 
-    A power-on image has the model that a board runs at power-on; ``size`` is its number of bytes.
-    The image begins at the flash address ``board.flash.addr``, and may extend to the last byte of
-    flash that the board can read.
+    The image begins at ``board.flash.addr``, and must end in the flash that the board can read.
     """
     assert board.flash is not None
     room = board.flash.chip.reachable - board.flash.addr

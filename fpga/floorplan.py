@@ -22,9 +22,8 @@ Tile = tuple[int, int]
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
     """Draw a device's tiles to ``path``, each in the color of the unit with the most cells in it.
 
-    ``places`` has a tuple for each cell: the column and row of its tile, and the name of its unit
-    ("" for the top module). A large unit's name is written where the unit's tiles are densest,
-    unless a larger unit's name is near. The legend lists the units, those with most cells first.
+    ``places`` has (column, row, unit) of each cell, with unit "" for the top module. Large units
+    are named in the drawing, all in the legend.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]

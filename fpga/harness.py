@@ -12,9 +12,8 @@ FOLD = 4
 class Harness(Component):
     """A unit whose inputs are driven by a shift register, and whose outputs are registered.
 
-    ``i`` is shifted into the inputs of the unit, one bit per cycle. Each output has a register, and
-    ``o`` is the parity of these registers, computed by a pipelined tree. So every path through the
-    unit begins and ends at a register, and two data pins suffice.
+    - ``i``: shifted into the unit's inputs, one bit per cycle.
+    - ``o``: parity of the registers at the outputs, some cycles later.
     """
 
     i: In(1)

@@ -38,22 +38,9 @@ class Hierarchy:
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
         """Return the design's Verilog with the module of some instances replaced by a variant.
 
-        ``variants`` maps a module's name to a pair: the number of instances to change, and the
-        variant's Verilog. In this Verilog, the variant has the name and the ports of the original
-        module. In the result, the name of the variant ends in ``_tables``. The first instances are
-        changed, in the order of a depth-first traversal from the top module.
-
-        If a module contains instances to change, the module is duplicated under a name with
-        ``_tables``, ``_tables_2`` and so on. For example, the top module has three instances of
-        ``Half``, and ``Half`` has two instances of ``Ram``. If three instances of ``Ram`` are to be
-        changed:
-
-        - The first ``Half`` becomes ``Half_tables``, with two instances of ``Ram_tables``.
-        - The second ``Half`` becomes ``Half_tables_2``, with a ``Ram_tables`` and a ``Ram``.
-        - The third ``Half`` remains ``Half``.
-
-        If two instances of ``Half`` contain equally many changed instances of each module, they use
-        the same duplicate. The name of the top module does not change.
+        ``variants`` maps a module's name to a number of instances, the first from the top module in
+        depth-first order, and the variant's Verilog with the same name and ports. Changed modules,
+        and copies of the modules around them, have names with ``_tables``.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -30,19 +30,10 @@ class Memory:
 def memory_needs(
     name: str, width: int, size: int, parts: int, shapes: Sequence[tuple[int, int]]
 ) -> Memory | None:
-    """Return how many block RAMs a memory needs, and how many LUTs it needs without block RAM.
+    """Return the block RAMs that a memory needs, and the LUTs that it needs without block RAM.
 
-    The result is a :class:`Memory` with these two numbers and the memory's name ``name``. It is
-    None if the memory has at most 16 words; such a memory never uses block RAM.
-
-    The memory has ``size`` words of ``width`` bits. ``parts`` is the number of parts of a word that
-    have separate write enables; it is 0 for a memory that is never written. More parts can need
-    more block RAMs. ``shapes`` are the pairs (width in bits, depth in words) that a block RAM can
-    have.
-
-    Without block RAM, a memory that is never written needs one LUT for each 16 words of one bit.
-    Other memories need two LUTs for each 16 words of one bit: one and a half for the bits, and half
-    a LUT for the selection of the word.
+    ``size`` words of ``width`` bits have ``parts`` separate write enables each (0 if never
+    written). ``shapes`` are (bits, words) of a block RAM. The result is None for at most 16 words.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:
@@ -113,9 +104,8 @@ def share_block_rams(flat: str, device: Device) -> str:
 def table_style(parts: int) -> str:
     """Return the value of Yosys's attribute ``ram_style`` for a memory that is built from LUTs.
 
-    ``parts`` is the number of parts of a word that have separate write enables. If ``parts`` is
-    above 0, the result is ``distributed`` (LUTs as RAM). If it is 0, the memory is never written,
-    and the result is ``logic`` (a constant table of LUTs).
+    ``parts`` is the number of separately written parts of a word. For 0 it is ``logic`` (a constant
+    table), otherwise ``distributed`` (LUTs as RAM).
     """
     return "distributed" if parts else "logic"
 
@@ -131,11 +121,8 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 def place_memories(verilog: str, family: str) -> str:
     """Return a design's Verilog, in which :class:`ByteRam` memories are adapted to an FPGA family.
 
-    A :class:`ByteRam` is a single-port memory with byte enables. For ``ice40``, it becomes
-    SB_SPRAM256KA cells, which cannot have initial contents. For ``gowin``, its initial contents are
-    removed, since Yosys then reads the Verilog in a tenth of the time. For other families, Verilog
-    is returned unchanged. The circuit's results do not change: no circuit reads a word before the
-    word is written.
+    For ``ice40`` they become SB_SPRAM256KA cells without initial contents. For ``gowin`` they lose
+    their initial contents, which no circuit reads. For others nothing changes.
     """
     if family not in ("ice40", "gowin"):
         return verilog

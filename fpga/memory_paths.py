@@ -23,20 +23,10 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the submodules to merge, so that a memory and its registers are in one module.
+    """Return the submodules to merge, by module, that bring a memory and its registers together.
 
-    The result maps a module's name to the names of the submodules to merge into the module.
-
-    Block RAMs have output registers. Registers at the outputs of a memory can use them only if the
-    memory and the registers are in the same module. ``modules`` has the modules of the design, and
-    ``memories`` the names of the memory modules.
-
-    For example, ``Top`` contains ``Store`` and ``Reader``. ``Store`` contains the memory ``Ram``
-    and outputs its words. ``Reader`` contains the registers that receive these words. The result is
-    then ``{"Top": {"Store", "Reader"}}``. If the contents of ``Store`` and ``Reader`` are moved
-    into ``Top``, then ``Top`` contains ``Ram`` and the registers.
-
-    A memory is ignored if its outputs drive anything but registers.
+    Block RAMs can only absorb registers in the same module. If ``Top`` connects a memory in
+    ``Store`` to registers in ``Reader``, the result is ``{"Top": {"Store", "Reader"}}``.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

@@ -29,18 +29,11 @@ class Control:
 
 
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
-    """Return the memories in a module that can absorb the registers at their outputs.
+    """Return the memories of a module that can absorb the registers at their outputs.
 
-    To absorb the registers means to use the output registers of block RAMs instead. A memory is an
-    instance of a module whose name is in ``memories``. A memory is in the result under three
-    conditions:
-
-    - Its outputs drive only registers.
-    - The registers have the memory's clock, one common enable, and one common reset to 0.
-    - The initial value of each register is 0 or undefined.
-
-    The result maps the name of the memory instance to a pair: the name of the memory's module, and
-    the nets of the registers' enable and reset (:class:`Control`).
+    The outputs may drive only registers, with the memory's clock, one enable, one reset to 0, and
+    initial values 0 or undefined. The result maps an instance to its module's name and the
+    registers' :class:`Control`.
     """
     loads = loads_of(module)
     initial = _initial(module)
@@ -92,11 +85,10 @@ def _control(
 
 
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
-    """Merge the registers at the outputs of memory cells into the cells; change ``module`` itself.
+    """Merge the registers at the outputs of memory cells into the cells, in a module of a netlist.
 
-    ``module`` is read from Yosys's JSON netlist. ``cells`` maps the name of a memory cell to the
-    enable and the reset of the registers at its outputs. ``names`` maps the type of a memory cell
-    to the type of its replacement with output registers.
+    ``cells`` maps memory cells to the enable and reset of their registers. ``names`` maps types of
+    memory cells to types with output registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

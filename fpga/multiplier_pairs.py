@@ -49,10 +49,8 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 def place_pairs(verilog: str, family: str) -> str:
     """Return a design's Verilog, in which SB_MAC16 cells of an iCE40 replace multiplier modules.
 
-    ``MultiplierPair`` becomes one SB_MAC16 with two 8-bit products. The inverted ports ``a_en`` and
-    ``b_en`` drive the cell's inputs AHOLD and BHOLD (Lattice, DSP Function Usage Guide for iCE40
-    Devices, FPGA-TN-02007). ``HalfProducts`` becomes four SB_MAC16 with 16-bit operands and no
-    register after the product. For other families, Verilog is returned unchanged.
+    ``MultiplierPair`` becomes one cell with two 8-bit products, and ``HalfProducts`` four cells
+    with 16-bit operands. For other families nothing changes.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog
 

@@ -44,20 +44,10 @@ def own_name(name: str) -> str:
 
 
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
-    """Return the multiplier modules of a design that an FPGA's hardware multipliers can implement.
+    """Return the :class:`Multiplier` modules that an FPGA's hardware multipliers can implement.
 
-    ``verilog`` is the Verilog of the design, and ``family`` is the FPGA's family. A multiplier
-    module is one that :class:`celosia.hdl.arithmetic.multiplier.Multiplier` has generated. The
-    result maps the name of each such module to an :class:`OwnMultiplier`: the Verilog of the module
-    with a hardware multiplier, and its Verilog with LUTs. The result is empty for families other
-    than ``ecp5``.
-
-    On an ECP5, one hardware multiplier (MULT18X18D) implements a module with operands of at most 18
-    bits. Lattice describes it in the ECP5 sysDSP Usage Guide, FPGA-TN-02205.
-
-    - The module's port ``en`` enables the operand registers.
-    - If the module has the port ``clear``: ``clear`` synchronously resets the product register.
-    - If the module has no port ``clear``: ``en`` also enables the product register.
+    The result maps a module's name to its Verilog with a hardware multiplier and with LUTs. It is
+    empty for families other than ``ecp5``, whose MULT18X18D takes operands of at most 18 bits.
     """
     multipliers = {}
     if family == "ecp5":
@@ -76,9 +66,8 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 def with_multipliers(verilog: str, family: str) -> str:
     """Return a design's Verilog with hardware multipliers in its :class:`Multiplier` modules.
 
-    The contents of every module that :func:`find_multipliers` returns are replaced, even if the
-    design then needs more multipliers than the device has. Each such module stays separate and
-    contains only the multiplier, so that Yosys does not change the multiplier's parameters.
+    All modules of :func:`find_multipliers` change, even if the device has too few multipliers. They
+    stay separate in Yosys.
     """
     own = find_multipliers(verilog, family)
 
@@ -103,13 +92,8 @@ def _padded(shift: re.Match[str]) -> str:
 def with_table_product(text: str, name: str, a_width: int, b_width: int, family: str) -> str:
     """Return the Verilog of a :class:`Multiplier` module whose product is computed by LUTs.
 
-    ``text`` is the original Verilog of the module ``name``; the operands have ``a_width`` and
-    ``b_width`` bits. The result consists of two modules: the module ``name``, and a module
-    ``NAME_product`` that computes the product for it. ``NAME`` stands for the value of ``name``.
-
-    If ``family`` is ``ecp5``, ``NAME_product`` instantiates one more module, which is not in the
-    result. The caller must add the Verilog of that module, :data:`celosia.fpga.table_product.ROWS`,
-    to the design.
+    ``text`` is the Verilog of the module ``name`` with operands of ``a_width`` and ``b_width``
+    bits. For ``ecp5`` the design also needs :data:`celosia.fpga.table_product.ROWS`.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

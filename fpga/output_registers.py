@@ -21,10 +21,8 @@ _WIDE = 36
 def use_output_registers(netlist: Path, top: str) -> int:
     """Merge registers after block RAMs into the block RAMs; return the number of merged flip-flops.
 
-    The file ``netlist`` of an ECP5 design with the top module ``top`` is changed in place. The
-    registers at a port of a block RAM are merged if each used output bit of the port drives exactly
-    one register. The registers must also have the port's clock, a common enable, no reset and the
-    initial value 0. Otherwise none of the port's registers is changed.
+    The netlist of an ECP5 design is changed in place. A port's registers are merged if each bit
+    drives one register, with the port's clock, one enable, no reset and initial value 0.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     moved = _take_registers(design["modules"][top])

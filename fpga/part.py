@@ -81,12 +81,10 @@ class Surplus:
 
 
 def needs(design: Hierarchy, family: Family) -> Needs:
-    """Return the numbers of hardware multipliers and block RAMs that a design needs.
+    """Return the numbers of hardware multipliers and block RAMs that a design needs in a family.
 
-    The numbers are for devices of ``family``, and are computed from the Verilog of ``design``
-    without synthesis. Block RAMs are counted only for families whose LUTs can replace block RAMs
-    (``family.block_ram_shapes`` is not empty). For all other families, the result has multipliers
-    only.
+    They are computed from the Verilog, without synthesis. Block RAMs are counted only in families
+    whose LUTs can replace them.
     """
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []

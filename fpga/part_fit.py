@@ -81,14 +81,10 @@ def fit_part(
 ) -> Fit:
     """Return the :class:`Fit` of a configuration: Verilog for a device, and the resources it uses.
 
-    ``device`` is an FPGA. ``make`` is a function that takes a configuration and returns its
-    Verilog, with the top module ``top``. If the design needs more multipliers or block RAMs than
-    the device has, the surplus is made of LUTs. Yosys then synthesizes the design, which takes
-    minutes, to count the resources. ``tell`` is called with a message before each step.
-
-    Raises :class:`InputError` if the design, with this surplus made of LUTs, does not fit the
-    device. The message names the resource, and a configuration field with a value that makes the
-    design fit. If no such value is found, the message lists the values that were tried.
+    ``make`` returns a configuration's Verilog with the top module ``top``. ``tell`` gets a message
+    before each step. Multipliers and block RAMs beyond the device's are made of LUTs. Raises
+    :class:`InputError` if the design does not fit, with a field's value with which it does, if one
+    is found.
     """
     try:
         return _fit(make(config), top, device, tell)
@@ -109,12 +105,10 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return ``config``, with registers between distant units if the device is large.
+    """Return ``config`` with the field ``registered`` set, if the device is large.
 
-    The field ``registered`` adds these registers. Devices are large if the default configuration
-    of one of their boards has ``registered=true``. Without the registers, a machine that fills a
-    large device reaches half the clock frequency. For all other devices, and for microcoded
-    machines, ``config`` is returned unchanged.
+    A device is large if the configuration of one of its boards has this field. A microcoded
+    machine's configuration does not change.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):
@@ -125,18 +119,8 @@ def with_registers(config: Config, device: Device) -> Config:
 def family_needs(verilog: str) -> str:
     """Return a sentence with the numbers of multipliers and block RAMs that a design needs.
 
-    ``verilog`` is the design. The numbers are computed without synthesis. The sentence also names
-    devices, and ends with the advice to fit the design to a device by the option ``--device``. For
-    example: "Needs 100 multipliers and 60 block RAMs: ecp5:85k have them; --device FAMILY:PART
-    brings it within a part".
-
-    A device is named if both of these conditions are true:
-
-    - The device has enough multipliers and block RAMs.
-    - LUTs of the device's family can replace block RAMs. Celosia counts the block RAMs of a design
-      only for such families. For another device the number of block RAMs is unknown.
-
-    If no device is named, the sentence has the words "no part has as many" instead.
+    It names the devices that have enough, such as ``ecp5:85k``, or says that none has, and advises
+    ``--device``. Only families whose LUTs can replace block RAMs are considered.
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

@@ -55,17 +55,11 @@ def place(
     constraints: str | None,
     progress: Callable[[int, int], None],
 ) -> list[Placement]:
-    """Place and route a folder's netlist once for each seed, and return a list of placements.
+    """Place and route a folder's netlist for each seed; return the placements, fastest first.
 
-    A :class:`Placement` has nextpnr's report and the clock frequency that one seed has reached. The
-    list is sorted by this frequency, highest first. A seed with which nextpnr cannot route the
-    design has no placement. If there is no placement at all, :class:`RunError` is raised.
-
-    ``mhz`` is the target frequency. ``constraints`` is the name of the constraints file in the
-    folder; if it is None, nextpnr chooses the pins. nextpnr runs with several seeds in parallel,
-    one on each processor of the computer. ``progress(done, count)`` is called at the start and
-    after each seed, with the number of finished seeds and the number of all seeds. Placements are
-    cached by the hash of netlist, constraints, seed, options and the tool's version.
+    ``mhz`` is the target frequency. ``constraints`` is a file in the folder, or None if nextpnr
+    chooses the pins. ``progress`` is called with finished and all seeds. Seeds that cannot be
+    routed are left out; raises :class:`RunError` if none is left.
     """
     tool = find_tool(device.family.router)
 
@@ -113,9 +107,7 @@ def place(
 def fills(device: Device, verilog: str) -> bool:
     """Return whether a design has an array of adder trees, and the device has known sites.
 
-    ``verilog`` is the design. Sites (the positions of multipliers and block RAMs) are known if
-    ``device.blocks`` is not empty. If the result is true, a build uses nextpnr's router2, and moves
-    reset nets to the clock network.
+    A build of such a design uses nextpnr's router2, and moves reset nets to the clock network.
     """
     return bool(device.blocks and _TREE.search(verilog))
 
@@ -167,19 +159,11 @@ def pack(board: Board, placement: Placement) -> Path:
 
 
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
-    """Return the clock frequency that place-and-route reached for a machine (MHz).
+    """Return the lowest frequency that the machine's clocks reached in place-and-route (MHz).
 
-    ``mhz`` is the frequency that the machine needs. ``clocks`` maps the name of each clock to its
-    target frequency ``constraint`` and its reached frequency ``achieved`` (MHz). Several clocks can
-    belong to the machine. The result is the lowest reached frequency of the machine's clocks. The
-    result is infinity if ``clocks`` is empty.
-
-    The machine's clocks are the clocks whose targets are nearest to ``mhz``. Targets are rounded,
-    so equal targets can differ slightly. The error of a clock is the absolute difference of its
-    target and ``mhz``. A clock belongs to the machine if its error exceeds the smallest error by at
-    most ``0.001 * mhz``. For example, ``mhz`` is 50, and the targets are 50.01, 50.03 and 100. The
-    smallest error is 0.01 MHz, so errors up to 0.06 MHz are accepted: the clocks with the targets
-    50.01 and 50.03 belong to the machine.
+    ``clocks`` has ``constraint`` and ``achieved`` of each clock (MHz). Clocks of the machine are
+    those whose constraints are nearest to ``mhz``, within ``0.001 * mhz``. The result is infinity
+    without clocks.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

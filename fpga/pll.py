@@ -32,9 +32,8 @@ def checked_clock(mhz: float) -> float:
 class Pll:
     """A PLL's setting: its output frequency, the frequency of its VCO (MHz), and its Verilog.
 
-    ``verilog`` is an instance of the PLL with input clock ``clk`` and output ``locked``. On iCE40
-    and Gowin, the PLL's output is the net ``fast``, the machine's clock. On ECP5, the PLL's outputs
-    are the nets ``steady`` and ``loop`` (feedback); the top module makes ``fast`` from ``steady``.
+    The Verilog has the input ``clk``, the output ``locked``, and the machine's clock ``fast``. On
+    ECP5 the outputs are ``steady`` and ``loop``, and the top module makes ``fast``.
     """
 
     mhz: float
@@ -153,9 +152,8 @@ _FAMILIES: dict[str, tuple[_Settings, str]] = {
 def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> Pll:
     """Return the PLL setting with the highest output frequency that is at most ``wanted_mhz``.
 
-    ``clock_mhz`` is the PLL's input frequency. If several settings have the same output frequency,
-    the setting with the fastest VCO is chosen, since it has the least jitter. Raises
-    :class:`InputError` if every possible output is above ``wanted_mhz``.
+    ``clock_mhz`` is the input frequency. Of equal settings the one with the fastest VCO is taken.
+    Raises :class:`InputError` if all outputs are above ``wanted_mhz``.
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None

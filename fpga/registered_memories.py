@@ -87,20 +87,8 @@ class _Text:
 def with_output_registers(verilog: str, family: str) -> str:
     """Return a design's Verilog in which registers at memory outputs are inside the block RAMs.
 
-    The function changes designs for the family ``ecp5``, whose block RAMs (DP16KD) have output
-    registers. For other families, it returns the design without a change. A memory absorbs its
-    output registers under these conditions:
-
-    - The outputs of the memory drive only registers.
-    - The registers have the memory's clock, one common enable, and one common reset to 0.
-    - The initial value of each register is 0 or undefined.
-    - The memory can be made of block RAMs only, all with output registers
-      (:mod:`celosia.fpga.output_registers`).
-
-    The outputs of the design are the same in every cycle. Modules between a memory and its
-    registers are merged, so the design can have fewer modules.
-
-    Raises :class:`InputError` if an ECP5 design has memories and Yosys is not installed.
+    Only designs for ``ecp5`` change; their outputs stay the same in every cycle. Modules between
+    memories and registers are merged. Raises :class:`InputError` if Yosys is needed and missing.
     """
     texts = {match[2]: _Text(match[1], match[3], match[4]) for match in _MODULE.finditer(verilog)}
     memories = {

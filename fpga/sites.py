@@ -38,21 +38,13 @@ _BLOCK_ENABLES = 4
 def seat(netlist: Path, top: str, device: Device) -> int:
     """Assign device sites to multipliers and block RAMs; return the number of assigned sites.
 
-    ``netlist`` is the file of Yosys's JSON netlist with the top module ``top``. The function writes
-    the sites into the file, and nextpnr uses them.
-
-    In a systolic array, the multipliers of column c get the device's column c of multiplier blocks;
-    a block has four multipliers. In an array of adder trees with weights in block RAM, half of the
-    columns are placed from the device's left side inwards. The other columns are placed from the
-    right side inwards. The vector engine's multipliers are placed between the halves, grouped by
-    unit.
-
-    The result is 0, and nextpnr chooses all sites, in these cases:
-
-    - the device's sites are unknown, or the array does not fit them.
-    - the weights of adder trees are not in block RAM.
-    - multipliers of the array have separate enables, for which a block has too few inputs.
+    Sites of the array, and of a vector engine beside adder trees, are written into ``netlist``. The
+    result is 0 if sites are unknown, the array does not fit, or its multipliers have separate
+    enables.
     """
+    # Column c of a systolic array takes column c of the device's multiplier groups. Of adder trees
+    # with weights in block RAM, half of the columns go from the left side inwards, the others from
+    # the right, and multipliers of the vector engine between them, by unit.
     design = json.loads(netlist.read_text(encoding="utf-8"))
     cells = design["modules"][top]["cells"]
     elements, weights = _find(cells, _MULTIPLIER, _ELEMENT), _find(cells, _RAM, _WEIGHTS)

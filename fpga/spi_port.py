@@ -48,13 +48,8 @@ class Wires(Protocol):
 class SpiPort:
     """An SPI link with the methods of a serial port (:class:`celosia.fpga.serial_port.Port`).
 
-    ``wires`` is the SPI controller: the board returns one byte for each byte sent. To read a byte,
-    the port sends a zero byte. Between requests the board ignores zero bytes, because no request
-    begins with a zero byte. Bytes that arrive while a request is sent are dropped, because the
-    board answers only after a whole request.
-
-    While the board has no answer, the port pauses before each read. The pauses become longer, up to
-    ``LAST_PAUSE`` seconds.
+    Reads send zero bytes, which the board ignores between requests. Without an answer, pauses grow
+    up to ``LAST_PAUSE`` seconds. Bytes that arrive during a write are dropped.
     """
 
     timeout: float | None = None
@@ -166,9 +161,7 @@ class TerminalWires:
 def open_spi(name: str, hertz: float) -> SpiPort:
     """Open an SPI link through an adapter, or to a simulated board, and return it.
 
-    If ``name`` begins with ``ftdi://``, it is the pyftdi URL of an adapter, and ``hertz`` is the
-    frequency of the adapter's SCK. Otherwise ``name`` is the path of a simulated board's terminal,
-    and ``hertz`` is ignored. Raises :class:`InputError` if there is no such adapter or terminal, or
-    it cannot be used.
+    ``name`` is an adapter's pyftdi URL (``ftdi://``), with ``hertz`` of SCK, or the path of a
+    simulated board's terminal. Raises :class:`InputError` if it cannot be used.
     """
     return SpiPort(FtdiWires(name, hertz) if name.startswith(FTDI) else TerminalWires(name))

@@ -67,19 +67,10 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 
 
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
-    """Return a design's Verilog for runs of Yosys outside this project's build.
+    """Return a design's Verilog for the user's own run of Yosys, such as ``synth_ecp5``.
 
-    ``verilog`` is the design, and ``family`` the FPGA family. The user runs Yosys's command for the
-    family, such as ``synth_ecp5``, on the result. The circuit then has as many multipliers and RAMs
-    as in this project's build.
-
-    For ``ecp5``, the result instantiates multipliers, and block RAMs with output registers. For
-    ``ice40``, it instantiates SB_MAC16 for pairs of products, and SB_SPRAM256KA for large memories.
-    For ``gowin``, memories have no initial contents, and Yosys infers the multipliers.
-
-    If ``device`` has fewer multipliers or block RAMs than the design needs, the others are made of
-    LUTs (:mod:`celosia.fpga.part`). If ``device`` is None, the design may use any number of
-    multipliers and block RAMs.
+    The circuit has as many multipliers and RAMs as in this project's build. If ``device`` is given,
+    those that it lacks are made of LUTs (:mod:`celosia.fpga.part`).
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -92,22 +83,19 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
 
 
 def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
-    """Return the resources that a design needs after plain synthesis for a family.
+    """Return the amount of each of ``RESOURCES``, such as ``luts``, after plain synthesis.
 
-    Plain synthesis is Yosys's command for the family, such as ``synth_ecp5``. ``top`` is the name
-    of the top module. The result is a dictionary from each key of ``RESOURCES``, such as ``luts``,
-    to the number of these resources. Results are cached by the hash of the design.
+    Plain synthesis is Yosys's command for the family, such as ``synth_ecp5``, with the top module
+    ``top``.
     """
     with tempfile.TemporaryDirectory() as name:
         return _plain(verilog, top, family, Path(name), [])
 
 
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
-    """Synthesize a Verilog design for an FPGA family, and return the resources that it needs.
+    """Synthesize a design to ``netlist.json`` in ``folder`` by Yosys's command for the family.
 
-    The netlist is written to ``netlist.json`` in ``folder``. It is made by Yosys's command for
-    ``family``, such as ``synth_ecp5``. ``top`` is the name of the top module. The result is a
-    dictionary from each key of ``RESOURCES``, such as ``luts``, to the number of these resources.
+    Returns the amount of each of ``RESOURCES``, such as ``luts``, that the netlist uses.
     """
     return _plain(verilog, top, family, folder, [NETLIST])
 
@@ -134,15 +122,11 @@ def _placed(verilog: str, family: str) -> str:
 
 
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
-    """Return Verilog adapted to a family, and the modules that hardware multipliers can replace.
+    """Return Verilog adapted to a family, and its modules for hardware multipliers.
 
-    The result is (adapted Verilog, result of :func:`find_multipliers`). The second element is a
-    dictionary from a module's name to an :class:`OwnMultiplier`. The Verilog is adapted as follows:
-
-    - ``ice40``: large memories become SB_SPRAM256KA, and the modules ``MultiplierPair`` and
-      ``HalfProducts`` instantiate hardware multipliers (SB_MAC16).
-    - ``gowin``: memories have no initial contents.
-    - ``ecp5``: the Verilog is not changed.
+    The adaptations are those of :func:`place_memories` and
+    :func:`celosia.fpga.multiplier_pairs.place_pairs`; the modules are those of
+    :func:`find_multipliers`.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -153,15 +137,8 @@ def synthesize(
 ) -> dict[str, int]:
     """Synthesize a design for a device, and return the number of cells of each type.
 
-    ``top`` is the name of the design's top module. The result is a dictionary from cell type to
-    number. The netlist is written to ``folder`` as ``netlist.json``. If ``simulation`` is true, the
-    netlist is also written as Verilog, to ``netlist.v``.
-
-    Products become hardware multipliers, the widest first, until the device has none left; the
-    other products are made of LUTs. Memories for which no block RAM is left are also made of LUTs
-    (:mod:`celosia.fpga.memories`). Registers after block RAMs are merged into the block RAMs if
-    possible (:mod:`celosia.fpga.output_registers`). Results are cached by the hash of Yosys's
-    inputs and Yosys's version.
+    The netlist is ``netlist.json`` in ``folder``, with ``simulation`` also ``netlist.v``. Products
+    (narrowest first) and memories beyond the device's multipliers and block RAMs are made of LUTs.
     """
     family = device.family
     verilog, own = prepare(verilog, family)
@@ -248,11 +225,9 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return a dictionary from each of ``RESOURCES`` to the amount that a netlist uses.
+    """Return the amount of each of ``RESOURCES`` that a netlist uses, rounded up.
 
-    ``cells`` maps each cell type of the netlist to the number of its cells. ``family`` is the
-    device family of the netlist; its field ``cells`` has the amount of each resource that one cell
-    uses. An amount in the result is the sum over all cells, rounded up to an integer.
+    ``cells`` has the number of cells of each type.
     """
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))

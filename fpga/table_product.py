@@ -37,10 +37,8 @@ def row_product(name: str, a_width: int, b_width: int) -> str:
 def table_product(name: str, a_width: int, b_width: int) -> str:
     """Return the Verilog of a module ``name`` that computes ``p = a * b`` (signed), for ECP5.
 
-    The module instantiates another module, whose Verilog is ``ROWS``. The caller must add ``ROWS``
-    to the design. Partial products are added in pairs; the LUTs of one carry chain compute the two
-    partial products of a pair and their sum. A tree of carry chains then adds these sums. The
-    longest path has ``ceil(log2(b_width))`` carry chains.
+    The caller must add :data:`ROWS` to the design. The longest path has ``ceil(log2(b_width))``
+    carry chains.
     """
     width = a_width + 2
     sign = f"a[{a_width - 1}]"

@@ -46,41 +46,26 @@ _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 
 
 class BoardTop(Component):
-    """The top level of any board: the machine, its host link (serial line or SPI), and its memory.
+    """The top level of any board: the machine, its host link, and its memory.
 
-    ``clock`` is the frequency of the domain ``sync`` (Hz); ``memory_bytes`` is the size of external
-    memory (bytes). External memory is the chip that ``sdram``, ``psram`` or ``ddr3`` describes. If
-    all three are None, it is block RAM of the FPGA.
+    External memory of ``memory_bytes`` is the chip of ``sdram``, ``psram`` or ``ddr3``, or block
+    RAM.
 
-    An SDRAM chip is connected to the pins ``sdram_NAME``
-    (:class:`celosia.hdl.memory.sdram.pins.SdramPins`). A PSRAM chip is connected to the pins
-    ``psram_NAME`` (:class:`celosia.hdl.memory.psram.pins.PsramPins`). For a DDR3 chip, the ports
-    ``ddr3_NAME`` (:class:`celosia.hdl.memory.ddr3.pins.CorePorts`) are connected to LiteDRAM's
-    core. The core is outside of this top level and drives the chip. This top level starts the core
-    and the chip.
+    - ``clock``: frequency of the domain ``sync`` (Hz)
+    - ``link``: ``uart`` (lines ``rx``, ``tx``) or ``spi`` (``sck``, ``cs_n``, ``copi``, ``cipo``)
+    - ``flash``: has a power-on image, which runs first
 
-    If ``flash`` is given, the board first executes the power-on image in the flash
-    (:class:`celosia.hdl.flash.power_on.PowerOn`). The image loads and runs a model. Afterwards the
-    board accepts the host's requests. The flash is read through the pins ``flash_NAME``
-    (:class:`celosia.hdl.flash.reader.FlashPins`). If ``flash`` is None, the board accepts requests
-    from the beginning.
-
-    ``link`` is one of ``celosia.fpga.boards.LINKS``. For ``uart`` the lines are ``rx`` and ``tx``.
-    A bit takes ``divisor`` cycles or, if ``divisor`` is None, the number of cycles for ``baud``
-    bits per second. For ``spi`` the lines are ``sck`` (the host's clock), ``cs_n``, ``copi`` and
-    ``cipo``. The frequency of ``sck`` must be at most a twelfth of ``clock``. An incomplete request
-    is dropped if its next byte does not arrive within ``timeout`` cycles (by default the cycles of
-    20 ms).
-
-    Three outputs are for LEDs. ``heartbeat`` blinks about twice a second. ``busy`` is 1 during a
-    run. ``error`` is 1 if the register STATUS reports an error of the last run. If the power-on
-    image is invalid, ``heartbeat`` blinks four times as fast, and ``error`` blinks at the same
-    times. The attribute ``inputs`` is a text of all arguments, which identifies the design.
-
-    Raises :class:`InputError` if :func:`baud_divisor` refuses ``baud``, or if the memory's
-    controller does not support ``memory_bytes``, the chip or the clock. It is also raised if
-    ``flash`` is given and ``link`` is not ``uart``.
+    Raises :class:`InputError` if memory, clock, ``baud`` or ``flash`` do not fit.
     """
+
+    # - divisor: cycles of a bit on the serial line; by default those of baud bits per second
+    # - timeout: cycles after which an incomplete request is dropped; by default those of 20 ms
+    # - sck: at most a twelfth of the clock's frequency
+    # - sdram_NAME, psram_NAME, flash_NAME: pins of the chips
+    # - ddr3_NAME: ports of LiteDRAM's core, which is outside and drives the chip
+    # - heartbeat: blinks about twice a second; four times as fast if the power-on image is invalid
+    # - busy: 1 during a run
+    # - error: 1 after an error of the last run; blinks if the power-on image is invalid
 
     def __init__(
         self,
@@ -235,10 +220,8 @@ class BoardTop(Component):
 def baud_divisor(clock: int, baud: int) -> int:
     """Return the number of whole cycles of ``clock`` that a bit of the serial line takes.
 
-    ``clock`` is a frequency (Hz), and ``baud`` the intended bit rate (bits per second). Because the
-    number is rounded, the actual bit rate differs from ``baud``. Raises :class:`InputError` if the
-    relative difference exceeds ``BAUD_ERROR``. It is also raised if the receiver cannot tolerate
-    the sum of this difference and ``HOST_ERROR``, the assumed error of the host's bit rate.
+    ``baud`` is in bits per second. Raises :class:`InputError` if the rounded rate differs by more
+    than ``BAUD_ERROR``, or too much for the receiver with a host's error of ``HOST_ERROR``.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

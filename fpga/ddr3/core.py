@@ -34,22 +34,17 @@ class ClockError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3:
-    """A board's DDR3 chip, and the wiring between the chip and the FPGA.
-
-    ``termination`` is the chip's nominal termination (RTT_NOM). If ``swapped_masks`` is true, the
-    board swaps the data masks of bytes 0 and 1. The mask of byte 0 is then in the FPGA's pin group
-    of byte 1, and vice versa.
-
-    To reduce noise, the board connects some FPGA outputs to its supply or to ground. ``high`` is
-    the number of outputs at the supply, which drive 1. ``low`` is the number of outputs at ground,
-    which drive 0.
-    """
+    """A board's DDR3 chip, and the wiring between the chip and the FPGA."""
 
     chip: Ddr3Chip
     termination: str = "60ohm"
+    """The chip's nominal termination (RTT_NOM)."""
     swapped_masks: bool = False
+    """True if the board swaps the data masks of bytes 0 and 1."""
     high: int = 0
+    """FPGA outputs that are wired to the supply and drive 1, against noise."""
     low: int = 0
+    """FPGA outputs that are wired to ground and drive 0, against noise."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +73,10 @@ def make_core(
 ) -> Core:
     """Return LiteDRAM's core for a device; the core's clock is within 1 % of ``mhz``.
 
-    ``oscillator_mhz`` is the frequency of the board's oscillator. If ``model`` is false, the core
-    is for synthesis. If ``model`` is true, the core is for simulation: a model
-    (:mod:`celosia.fpga.ddr3.model`) replaces the PHY and the chip, and the input ``clk`` is the
-    machine's clock. If ``watched`` is true, the model prints a line for each timing violation of
-    the chip; without a model, ``watched`` has no effect.
-
-    Raises :class:`InputError` if LiteDRAM is not installed, or ``mhz`` is not from 20 to 200.
-    Raises :class:`ClockError` if LiteX has no PLL setting for the clock, and :class:`RunError` if
-    LiteDRAM's generator fails.
+    With ``model`` the core is for simulation (:mod:`celosia.fpga.ddr3.model`); ``watched`` then
+    prints timing violations of the chip. Raises :class:`InputError` if LiteDRAM is missing or
+    ``mhz`` is not from 20 to 200, :class:`ClockError` if no PLL setting fits, and :class:`RunError`
+    if the generator fails.
     """
     least, most = _CLOCKS_MHZ
     if not least <= mhz <= most:

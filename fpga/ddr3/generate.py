@@ -1,13 +1,7 @@
-"""Runs LiteDRAM's generator for a core that the file ``core.json`` describes.
+"""Runs LiteDRAM's generator in a separate process, for a core that ``core.json`` describes.
 
-The module is run as a separate process, because Migen keeps its results in global variables. The
-argument on the command line is the folder that contains ``core.json``. The process writes two files
-to this folder:
-
-- ``core.v``: the core's Verilog.
-- ``made.json``: the addresses of the core's registers, the chip's initialization sequence, the
-  PHY's phases for read and write commands, and the frequencies of the machine's clock and of the
-  PLL's VCO.
+The argument is the folder of ``core.json``. The process writes ``core.v`` (Verilog) and
+``made.json`` (registers, initialization sequence, phases, frequencies) there.
 """
 
 import copy
@@ -55,12 +49,8 @@ _WR = 15.0
 def timed_module(module):
     """Return a subclass of LiteDRAM's class for a DDR3 chip, with corrected timing parameters.
 
-    - tWR, the write recovery time, is at least that of the JEDEC standard.
-    - tRFC, the time of a refresh, is in nanoseconds. LiteDRAM has it as a number of cycles of the
-      speed grade's fastest clock. At this project's clocks, which are several times slower, that
-      number of cycles would make refreshes take an eighth of all time.
-    - tREFI, the time between refreshes, is shorter by 50 ns, which is one cycle of the slowest
-      clock of a machine with DDR3 (20 MHz). LiteDRAM rounds tREFI up to a whole cycle.
+    tWR is at least JEDEC's. tRFC is in nanoseconds instead of cycles of the fastest clock. tREFI is
+    50 ns shorter, because LiteDRAM rounds it up to a cycle.
     """
     times = dict(module.speedgrade_timings)
     usual = times["default"]

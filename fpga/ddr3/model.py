@@ -1,9 +1,7 @@
 """LiteDRAM's simulation model of an ECP5's DDR3 PHY and the chip, with read delays added.
 
-The model answers with the PHY's latency, and transfers a burst of the chip in two cycles of the
-machine's clock. As on a board, each byte lane has a read delay and a bit slip, which the machine
-sets. The lane returns wrong bits unless both have values that :data:`LANES` allows. So a machine
-must find these values before it can use the memory.
+A byte lane returns wrong bits unless its read delay and bit slip have values of :data:`LANES`; the
+machine must find them first. A burst takes two cycles of the machine's clock.
 """
 
 from litedram.phy.dfi import Interface
@@ -37,18 +35,16 @@ class ModelClock(LiteXModule):
 class ModelPhy(Module, AutoCSR):
     """Simulation model of an ECP5's DDR3 PHY, together with the DDR3 chip at its pins.
 
-    In a simulation, the model replaces the PHY of a board. It has the same control registers, the
-    same settings (such as latencies) and the same interface to the memory controller. The chip is
-    simulated by LiteDRAM's chip model (``SDRAMPHYModel``), which this model contains.
+    It has the control registers, settings and memory controller interface of the PHY. The chip is
+    LiteDRAM's ``SDRAMPHYModel``.
     """
 
     @classmethod
     def of(cls, real, config, watched):
         """Return a subclass of this class with the constructor arguments of the PHY class ``real``.
 
-        For a simulation, LiteDRAM's generator uses the subclass instead of ``real``, the PHY
-        of a board. ``config`` is the generator's configuration. If ``watched`` is true, the model
-        prints a line for each violation of the DDR3 chip's timing; otherwise it prints nothing.
+        ``config`` is the configuration of LiteDRAM's generator. With ``watched`` the model prints
+        violations of the chip's timing.
         """
 
         class Made(cls):
