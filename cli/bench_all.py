@@ -135,12 +135,8 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the Markdown table below one heading of the benchmark page.
 
-    ``rows`` has a dictionary for each benchmark below the heading, as :func:`measure` returns it.
-    Usually the table has one line for each benchmark: the benchmark's command and its results.
-
-    Some benchmarks have several lines of results instead (:attr:`Case.whole`). The dictionary of
-    such a benchmark has these lines in the entry "rows". The benchmark must be the only one below
-    its heading. The table then has these lines, and the benchmark's command is above the table.
+    ``rows`` has a dictionary of each benchmark (:func:`measure`), a line of the table. A benchmark
+    with an entry "rows" must be alone: its command is then above the table of these rows.
     """
     title = ""
     if "rows" in rows[0]:

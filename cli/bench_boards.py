@@ -71,11 +71,8 @@ def bench_boards(
 def measure(case: Case, folder: Path) -> bool:
     """Build the machine or unit of ``case``, and write a report; return whether it was built.
 
-    Nothing is built if ``folder`` has a report whose field ``design`` equals the digest of all
-    inputs of this build. If the design does not fit its device, the field ``refused`` of the report
-    has the reason.
-
-    Raises :class:`RunError` if the build fails.
+    Nothing is built if ``folder`` has a report of the same inputs. If the design does not fit its
+    device, ``refused`` of the report has the reason. Raises :class:`RunError` if the build fails.
     """
     design = case.design()
     file = folder / case.file
@@ -106,23 +103,10 @@ def measure(case: Case, folder: Path) -> bool:
 
 
 def recount(case: Case, folder: Path) -> None:
-    """Simulate a board's machine, and update the speed in the report of an earlier build.
+    """Simulate a board's machine, and update cycles and rates in the report of an earlier build.
 
-    ``case`` describes the build, and ``folder`` contains the report. The speed is the number of
-    cycles per inference and per token, and the rates computed from these cycles. The speed is not
-    updated in these cases:
-
-    - The folder has no report of the build.
-    - The build is of a single unit, not of a machine.
-    - The machine did not fit its device, so it was not built.
-    - The machine's configuration has changed since the build. The function prints a warning.
-
-    The report's field ``sources`` says which source files were built. The text :data:`TODAY` in
-    this field means the present files. If a file that affects the build has changed since the
-    build, this text would be wrong. The function then replaces it by the Git commit of the report,
-    such as "commit 1a2b3c4".
-
-    Raises :class:`RunError` if an output of the simulation differs from the golden model's output.
+    Nothing is updated without a report in ``folder``, or for a unit, a build that did not fit, or
+    an older configuration. Raises :class:`RunError` if an output differs from the golden model's.
     """
     file = folder / case.file
     if not file.is_file():

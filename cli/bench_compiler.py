@@ -72,11 +72,10 @@ def bench_compiler(names: tuple[str, ...]) -> None:
 
 
 def measured(model: ModelDescription | TextDescription, update: Update) -> dict[str, Any]:
-    """Measure how long a model with random weights takes to compile; return a dictionary.
+    """Return how long a model with random weights takes to compile, and other measurements by name.
 
-    The dictionary maps names of measurements to values. The measured times are processor times of
-    three steps: drawing the weights, quantization, and the compiler (s). ``update`` is called
-    before each step, with the number of finished steps and the number of all steps, 3.
+    Times are processor seconds of drawing weights, quantization and the compiler. ``update`` is
+    called before each step with finished and all steps.
     """
     rng, row = np.random.default_rng(1), {"model": model.name}
     config = LARGE if model.name == "vit-base" else MEDIUM

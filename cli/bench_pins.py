@@ -118,15 +118,11 @@ def _token(
 def encode_at_pins(
     model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Run an encoder once on a simulated board, and return measurements.
+    """Run an encoder on the first input of a file, on a simulated board; return named measurements.
 
-    ``model`` is the encoder's name or path. Its input is the first one of the file ``inputs``.
-    ``formats`` has the settings of the encoder's quantization, such as the format of all weights.
-    The result is a dictionary from name to measurement. Its entries ``reached_share``,
-    ``reading_share`` and ``moving_share`` are explained at :func:`decode_at_pins`.
-
-    Raises :class:`InputError` if the file does not contain inputs of the model's form, or if the
-    model does not fit the board.
+    ``model`` is the encoder's name or path. ``formats`` has the settings of its quantization. Names
+    with ``_share`` are those of :func:`decode_at_pins`. Raises :class:`InputError` if the input
+    does not suit the model, or the model does not fit the board.
     """
     loaded = load(model)
     source = loaded.source
@@ -190,27 +186,16 @@ def decode_at_pins(
     context: int,
     position: int,
 ) -> dict[str, Any]:
-    """Process one token on a simulated board with a memory chip, and return measurements.
+    """Process one token on a simulated board with a memory chip, and return named measurements.
 
-    ``decoder`` is a quantized language model. Its cache of keys and values has room for ``context``
-    tokens. The token follows ``position`` earlier tokens. Their keys and values are zeros, since
-    cycles do not depend on them.
-
-    The result is a dictionary from name to measurement, such as ``cycles``, ``weight_bytes``, and
-    ``mismatches`` (the number of wrong tensors). Four measurements are average transfer rates, as
-    fractions of the memory chip's peak rate (1 is the peak rate):
-
-    - ``reached_share``: the rate at which LOAD instructions read, averaged over the cycles in which
-      the load engine works. None if the configuration has no counters.
-    - ``weights_share``: the rate that results if the bytes of all weights of the model are divided
-      by all cycles of the token.
-    - ``reading_share``: the chip's rate in the cycles in which only reads are pending, and the
-      machine accepts every word. None if the chip is no SDR SDRAM.
-    - ``moving_share``: the chip's rate in all cycles with pending reads or writes. None if the chip
-      is no SDR SDRAM.
-
-    Raises :class:`InputError` if the model does not fit the board.
+    ``context`` is the room of the cache, and ``position`` the number of earlier tokens, whose keys
+    and values are zeros. Names with ``_share`` are fractions of the memory chip's peak rate, or
+    None if they cannot be measured. Raises :class:`InputError` if the model does not fit the board.
     """
+    # - reached_share: rate of LOAD in the cycles in which the load engine works
+    # - weights_share: bytes of all weights in all cycles of the token
+    # - reading_share: rate in cycles with only reads pending and every word accepted (SDR SDRAM)
+    # - moving_share: rate in all cycles with pending reads or writes (SDR SDRAM)
     program = compile_text(
         decoder,
         config,

@@ -71,9 +71,8 @@ def opened(
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
     """Yield a simulated board, and the :class:`Device` object that controls its machine.
 
-    If ``image`` is empty, external memory contains zeros at the start. Otherwise the board must
-    have a memory chip, which contains the image at the start. The host's first write of this image
-    is skipped, because the memory already contains it and the simulated link is slow.
+    ``image`` is the content of the board's memory chip at the start, which the host's first write
+    of it then skips. Without it, memory contains zeros.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"

@@ -103,11 +103,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return the Git commit that added a version of a report, as a text such as "commit 1a2b3c4".
+    """Return the Git commit that added a version of a report, such as "commit 1a2b3c4", or "older".
 
-    ``file`` is the report's path in the repository. ``design`` identifies the version: it is the
-    report's field ``design``, the digest of all inputs of the build. If Git knows no such commit,
-    the result is the text "older".
+    ``file`` is the report's path. ``design`` is its field ``design``, a digest of the build's
+    inputs.
     """
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")

@@ -39,23 +39,12 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that command-line options select, and the configuration of its machine.
 
-    Each argument is the value of an option: ``name`` of ``--board``, ``source`` of ``--config`` (a
-    preset or a TOML file), ``overrides`` of ``--set``, ``link`` of ``--link``, and ``memory`` of
-    ``--memory``.
-
-    Without ``--config``, the configuration is the board's default. ``--set`` changes fields of the
-    configuration. The function then adapts three fields to the board:
-
-    - ``mem_addr_width`` (width of memory addresses) becomes the board's default. Condition:
-      ``--config`` is given, and the board's external memory is a chip.
-    - ``registered`` (registers between distant units) becomes the board's default. Condition:
-      neither the TOML file nor ``--set`` sets this field.
-    - ``packed`` (one multiplier computes the products of two columns) becomes true. Condition: a
-      hardware multiplier of the device is wide enough, and neither the TOML file nor ``--set`` sets
-      ``packed`` or ``multiplier``.
-
-    In a microcoded machine, the function does not adapt ``registered`` and ``packed``.
+    The arguments are values of ``--board``, ``--config``, ``--set``, ``--link`` and ``--memory``.
+    Without ``--config`` the configuration is the board's. ``registered`` and ``packed`` are adapted
+    to the board if the user has not set them, and with ``--config`` also ``mem_addr_width``.
     """
+    # mem_addr_width is the board's if its memory is a chip. packed becomes true if a multiplier of
+    # the device is wide enough for two products. A microcoded machine keeps registered and packed.
     board = get_board(name, link)
     if memory == "sdram":
         board = with_sdram(board)
@@ -78,11 +67,8 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs a model from its flash at power-on, and its machine's configuration.
 
-    ``target`` is a board without the flash reader, and its machine's configuration. ``kind`` is the
-    flash's read mode, such as ``qspi``. The flash reader takes some of the FPGA's resources. If the
-    machine has the board's default configuration, the result therefore has another, smaller
-    configuration, which the board list defines for use with the flash. Any other configuration is
-    returned unchanged.
+    ``target`` is a board and a configuration; ``kind`` is the flash's read mode, such as ``qspi``.
+    A board's default configuration is replaced by its smaller one beside a flash reader.
     """
     board, config = target
     reading_board = with_flash(board, kind)

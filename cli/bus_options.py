@@ -34,9 +34,8 @@ _OPTIONS = (
 def add_option(**kinds: str) -> Adder:
     """Return a decorator that adds the option ``--add KIND[,...]`` to a command.
 
-    With the option the user selects the kinds of files that the command adds to its output. The
-    command gets the set of these kinds as its argument ``added``. ``kinds`` maps each allowed kind
-    to its description in the help text.
+    The option selects files that the command adds to its output. ``kinds`` maps each kind to its
+    description in the help. The command gets the set of chosen kinds as ``added``.
     """
 
     def read(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> set[str]:

@@ -42,10 +42,8 @@ class Runner:
     ) -> list[Outcome]:
         """Run a campaign of ``count`` cases with a progress bar; return the outcome of each case.
 
-        ``kind`` is the campaign's name, and ``seed`` the seed of its cases. ``fields`` is a
-        dictionary from name to value, which every case of the campaign receives. ``job`` is the
-        function that runs one case. Each worker process gets ``chunk`` cases at a time. A case with
-        an outcome in the file ``results`` is not run again; the stored outcome is returned.
+        ``kind`` is the campaign's name, and ``job`` runs a case with ``fields``. A worker takes
+        ``chunk`` cases at a time. Outcomes in the file ``results`` are returned without a run.
         """
         campaign = Campaign(kind, seed, fields or {}, sources())
         with Store(self.results) as store, progress(f"Cases of {kind}") as tell:

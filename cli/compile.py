@@ -174,11 +174,10 @@ _ICARUS = 15_000
 
 
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
-    """Return a sentence that recommends Verilator for a long testbench, or None for a short one.
+    """Return a sentence that recommends Verilator for a testbench of over a minute under Icarus.
 
-    A testbench is long if Icarus needs over a minute for it. ``cycles`` is the predicted number of
-    cycles that the testbench simulates; without a prediction (None), the result is None. ``top`` is
-    the name of the top module, which is part of the recommended command line.
+    The result is None for a shorter one, or if ``cycles`` (predicted) is None. ``top`` is the top
+    module in the recommended command.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS

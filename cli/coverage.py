@@ -23,16 +23,14 @@ FUNCTIONAL = "functional"
 
 @dataclass
 class Found:
-    """Result of a coverage measurement: the points of coverage that tests reached and missed.
-
-    ``points`` is a dictionary from the kind of point (line, toggle or functional) to the number of
-    points reached and the number of all points. ``holes`` are descriptions of points that were not
-    reached. ``failures`` are the outcomes of cases that failed.
-    """
+    """Result of a coverage measurement: the points of coverage that tests reached and missed."""
 
     points: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Points reached, and all points, of each kind: line, toggle or functional."""
     holes: list[str] = field(default_factory=list)
+    """Points that were not reached."""
     failures: list[Outcome] = field(default_factory=list)
+    """Outcomes of cases that failed."""
 
 
 @click.command(cls=Command, example="softmax")

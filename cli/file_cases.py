@@ -34,9 +34,8 @@ def _import_all() -> None:
 def run(case: Case) -> dict[str, Any]:
     """Damage a valid file, run a command of ``celosia`` that reads it, and return the result.
 
-    ``case`` determines the file's format and the damage. The result is a dictionary, which
-    describes the damage, the command's refusal, and its wrong behaviour if there is any. The keys
-    are those of :func:`celosia.tb.verify.fuzz.files.run`.
+    ``case`` has the file's format and the damage. The result has the keys of
+    :func:`celosia.tb.verify.fuzz.files.run`.
     """
     _import_all()
     return files.run(case, main)

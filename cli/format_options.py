@@ -116,23 +116,20 @@ MODEL_KEYS = {
 class Formats:
     """Number formats of a quantized model, which the user selects with the option ``--quantize``.
 
-    - ``weights``: the format of weights, by default INT8.
-    - ``group``: number of weights that share a scale, in formats narrower than INT8.
-    - ``bits``: inference i, counted from 0, reads only the upper ``bits[i % len(bits)]`` bits of
-      each weight. Less than 8 requires nested weights (weights that can be read at several widths).
-    - ``loss``: if not None, the compiler searches for a narrower weight format for each matrix. The
-      model may then lose at most ``loss`` percentage points of accuracy, or ``loss`` nats of
-      log-likelihood per token.
-
-    Raises :class:`InputError` if a width is unsupported, ``group`` is set for INT8 weights, or
-    ``loss`` is below 0. It is also raised if ``loss`` is set and ``weights`` is not INT8.
+    Raises :class:`InputError` if a width is unsupported, ``group`` or ``loss`` does not suit
+    ``weights``, or ``loss`` is below 0.
     """
 
     weights: str = INT8
+    """Format of weights."""
     group: int = 0
+    """Number of weights that share a scale, in formats narrower than INT8; 0 for none."""
     low_rank: int = 0
     bits: tuple[int, ...] = (OPERAND_BITS,)
+    """Upper bits of a weight that inference i reads, ``bits[i % len(bits)]``; below 8 if nested."""
     loss: float | None = None
+    """Largest loss of a search for narrower formats: percentage points, or nats per token; or None.
+    """
     functions: str = "table"
     activations: str = INT8
 
@@ -173,9 +170,8 @@ class Formats:
     def one_bits(self, user: str) -> int:
         """Return the only entry of ``bits``: how many bits of each weight a run reads.
 
-        Raises :class:`InputError` if ``bits`` has several entries. The error's message begins with
-        ``user``, which consists of a subject and a verb. With ``user="A layer is measured"``, the
-        message is "A layer is measured with one number of bits, not 2".
+        Raises :class:`InputError` if there are several. Its message begins with ``user``, such as
+        "A layer is measured".
         """
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")
@@ -197,14 +193,9 @@ class Formats:
 def quantize_options(keys: Mapping[str, Key]) -> Adder:
     """Return a decorator that adds ``--quantize KEY=VALUE[,...]`` to a command.
 
-    ``keys`` is a dictionary from the key that the user writes, such as ``kv-whole``, to its
-    :class:`Key`. The command's function gets the values as keyword arguments. The argument
-    ``formats`` is a :class:`Formats` with the values of all keys that are fields of this class.
-    Each other key is a separate argument, named by :attr:`Key.name`. A key that the user omits has
-    its default value.
-
-    For example, ``--quantize weights=int4,kv-whole=2`` passes ``formats`` with the field
-    ``weights`` ``int4``, and the argument ``kv_whole`` with the value 2.
+    ``keys`` has a :class:`Key` for each name that the user writes. The command gets keys that are
+    fields of :class:`Formats` in the argument ``formats``, and each other key as an argument, such
+    as ``kv_whole``.
     """
     fields = {each.name for each in dataclasses.fields(Formats)}
 
@@ -227,11 +218,10 @@ def quantize_options(keys: Mapping[str, Key]) -> Adder:
 
 
 def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Return a dictionary from the ``name`` of every key in ``keys`` to the key's value.
+    """Return the value of every key in ``keys``, by its ``name``, from the texts of ``--quantize``.
 
-    ``texts`` are the texts after each ``--quantize``. A key that is in none of the texts has its
-    default value. A comma belongs to a value if no KEY= follows it, as in ``bits=8,4``. Raises
-    :class:`InputError` if a key is not in ``keys``, or if :meth:`Key.value` refuses its value.
+    A key that is not written has its default. A comma without KEY= after it belongs to the value,
+    as in ``bits=8,4``. Raises :class:`InputError` if a key is unknown or its value is refused.
     """
     texts_by_key: dict[str, str] = {}
     for text in texts:

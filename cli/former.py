@@ -22,14 +22,10 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return the present form of an option that an earlier version of ``celosia`` had.
+    """Return today's form of an option that an earlier version of ``celosia`` had in a command.
 
-    ``command`` is the name of the command that had ``option``. The result is one of:
-
-    - a part of a command line, such as ``--quantize group={}``, in which braces stand for values
-      (:func:`holes`);
-    - "gone: " and the reason, if the option was removed;
-    - None, if the option is unchanged.
+    It is words such as ``--quantize group={}`` (:func:`holes`), "gone: " and a reason for a removed
+    option, or None if the option is unchanged.
     """
     template = _template(command, option)
     words = (template or "").split()
@@ -77,26 +73,18 @@ def keys_today(text: str) -> str:
 
 
 def holes(template: str) -> list[str]:
-    """Return the names in braces in a template, in order.
+    """Return the names in braces in a template, in order; "" for empty braces.
 
-    A template describes how an option of an earlier version of ``celosia`` is written in this
-    version. A name in braces stands for the value of the earlier version's option with this name.
-    Empty braces stand for the value of the described option itself. Two examples are:
-
-    - ``--group`` has the template ``--quantize group={}``. The result is ``[""]``.
-    - ``--top-p`` has the template ``--temperature {temperature}:{top_p}``. The result is
-      ``["temperature", "top_p"]``.
+    A template says how an option of an earlier version is written today, such as ``--temperature
+    {temperature}:{top_p}``. Braces stand for the earlier option's value.
     """
     return _HOLE.findall(template)
 
 
 def is_gone(template: str) -> bool:
-    """Return whether a template says that an option of an earlier version was removed.
+    """Return whether a template of an earlier version's option says that it was removed.
 
-    A template describes how an option (or a key of ``--quantize``) of an earlier version of
-    ``celosia`` is written in this version. For example, the earlier option ``--group`` has the
-    template ``--quantize group={}``. If the option was removed, the template is "gone: " and the
-    reason.
+    Such a template is "gone: " and the reason (:func:`spelling`).
     """
     return template.startswith("gone: ")
 
@@ -104,9 +92,8 @@ def is_gone(template: str) -> bool:
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
     """Return an earlier version's command line, converted to this version, as a list of words.
 
-    ``words`` are the words after ``celosia`` in the earlier command line. ``tree`` is the click
-    group with all commands of this version. The result is None if the line is valid as it is, or
-    begins with no command of either version. Raises :class:`InputError` with the reason if an
+    ``words`` follow ``celosia``; ``tree`` has this version's commands. The result is None if the
+    line is valid today, or no command is known. Raises :class:`InputError` with the reason if an
     option was removed.
     """
     name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in TABLE["names"]), None)

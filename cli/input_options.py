@@ -54,9 +54,9 @@ def input_options(command: Command) -> Command:
 def context_option(command: Command) -> Command:
     """Add the option ``--context TOKENS:SINKS`` to a command.
 
-    The command gets TOKENS twice: as ``context``, the number of tokens in a language model's cache
-    of keys and values, and as ``tokens``, the longest input of an encoder. It gets SINKS as
-    ``sinks``, the number of tokens at the beginning of a text that never leave the cache.
+    The command gets TOKENS as ``context``, the room of a language model's cache, and as ``tokens``,
+    the longest input of an encoder. It gets SINKS as ``sinks``: first tokens that never leave the
+    cache.
     """
 
     @functools.wraps(command)
@@ -110,10 +110,8 @@ def input_files(values: Mapping[str, Any]) -> Files:
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if the options for inputs and outputs cannot be used.
 
-    ``values`` is a dictionary from the command's options to their values. ``files`` is the result
-    of :func:`input_files`. The error is raised if the file of ``--output`` is not a ``.npy`` file
-    or cannot be written. It is also raised if ``--output``, ``--calibration`` or ``--context`` is
-    given without inputs in ``files``.
+    ``--output`` must be a ``.npy`` file that can be written. ``--output``, ``--calibration`` and
+    ``--context`` need inputs in ``files``. ``values`` has the command's parameters.
     """
     output = values.get("output")
     if output is not None:
@@ -133,12 +131,10 @@ def run_encoder(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Compile an encoder, run it on the inputs of ``--inputs``, and return measurements.
+    """Compile an encoder, run it on the inputs of ``--inputs``, and return measurements by name.
 
-    ``model`` is the encoder's name or path, and ``simulator`` is the name of the simulator that
-    runs it. ``values`` is a dictionary from the parameters of the user's command, such as
-    ``inputs`` and ``count``, to their values. The result is a dictionary from name to measurement,
-    such as ``cycles_per_inference``.
+    ``model`` is a name or path, and ``simulator`` a simulator's name. ``values`` has the command's
+    parameters, such as ``inputs`` and ``count``.
     """
     formats: Formats = values["formats"]
     options, files = encoder_options(formats, config, values), input_files(values)
@@ -167,11 +163,10 @@ def run_compiled(
     values: Mapping[str, Any],
     timing: MemoryTiming,
 ) -> dict[str, Any]:
-    """Run the compiled encoder ``program`` on the inputs of ``--inputs``, and return measurements.
+    """Run a compiled encoder on the inputs of ``--inputs``, and return measurements by name.
 
-    ``machine`` is a connected machine or the name of a simulator. ``values`` is a dictionary from
-    the parameters of the user's command, such as ``inputs`` and ``count``, to their values. The
-    result is a dictionary from name to measurement, such as ``cycles_per_inference``.
+    ``machine`` is a connected machine or a simulator's name. ``values`` has the command's
+    parameters, such as ``inputs`` and ``count``.
     """
     files, formats = input_files(values), values.get("formats", Formats())
     check_inputs(files, values)
@@ -181,12 +176,10 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write an encoder's outputs to the file of the option ``--output``, and return measurements.
+    """Write an encoder's outputs to the file of ``--output``, if given; return measurements.
 
-    ``ran`` has the outputs and measurements of the encoder's runs on the inputs ``files``. Nothing
-    is written if the user has not given ``--output``. If inputs are texts with more tokens than
-    ``model`` accepts, these texts were cut before the runs, and the function prints a warning. The
-    result is a dictionary from name to measurement.
+    ``ran`` has the runs on the inputs ``files``. Prints a warning if texts had more tokens than
+    ``model`` accepts and were cut.
     """
     cut, output = ran.figures["cut"], values.get("output")
     if (files.are_texts or files.answers) and cut:

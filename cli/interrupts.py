@@ -126,21 +126,14 @@ def interrupted() -> bool:
 
 @contextlib.contextmanager
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
-    """Handle SIGINT and SIGTERM while the main thread executes a ``with`` block.
+    """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
-    At the first signal, a message is printed, and another thread calls ``end`` to kill the
-    subprocesses. ``held()`` returns true while the code of the block must not be interrupted:
-
-    - If ``held()`` is false: the block is interrupted by KeyboardInterrupt.
-    - If ``held()`` is true: the block continues. The caller's code in the block must raise
-      KeyboardInterrupt itself after the part that must not be interrupted.
-
-    After a signal, the exit code of the process is 130 (SIGINT) or 143 (SIGTERM), even if the block
-    ends normally. If the block takes longer than five seconds after the first signal, the process
-    ends without cleanup. A second signal reduces the five seconds to 0.3 seconds.
-
-    In nested blocks, only ``end`` and ``held`` of the outer block are used.
+    A signal calls ``end``, which kills subprocesses, in another thread. The block gets
+    KeyboardInterrupt, or must raise it later if ``held()`` is true. The process exits with 130 or
+    143, at the latest five seconds after the signal. An outer block's functions replace an inner
+    block's.
     """
+    # After the five seconds the process ends without cleanup; after a second signal in 0.3 seconds.
     global _watch
     if _watch is not None:
         yield

@@ -51,14 +51,11 @@ celosia.params.append(json_option())
 def main() -> None:
     """Run the command on the process's command line, and exit with the command's exit code.
 
-    The exit codes are:
-
-    - 0: the command succeeded.
-    - 1: results differ from their reference, or a simulation, tool or board failed. After a failure
-      the last lines of the failed program's log are printed.
-    - 2: the user's input is wrong. The message is one sentence.
-    - 70: Celosia has a defect. The traceback is printed.
-    - 130 and 143: SIGINT or SIGTERM has ended the command and all programs that it started.
+    - 0: success.
+    - 1: results differ from their reference, or a simulation, tool or board failed.
+    - 2: the user's input is wrong.
+    - 70: Celosia has a defect; the traceback is printed.
+    - 130 and 143: SIGINT or SIGTERM has ended the command.
     """
     with answered(end_processes, starting):
         # Units are made also where only their latency is asked for.

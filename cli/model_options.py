@@ -25,11 +25,9 @@ def encoder_options(
 ) -> Options:
     """Return the compiler's options for an encoder, from the options of a command.
 
-    The number formats are those of ``formats``; the field ``loss`` of ``formats`` is not used.
-    ``config`` is the machine's configuration: if it has the unit that skips zero weights, the
-    compiler may use the unit. ``values`` is a dictionary from the names of the command's parameters
-    to their values. Its entries ``percentile``, ``balance`` and ``batch`` are used. If ``values``
-    is None, these three options have their defaults.
+    ``formats.loss`` is not used. ``values`` has the command's parameters ``percentile``,
+    ``balance`` and ``batch``, or is None for their defaults. Zero weights are skipped if ``config``
+    has the unit.
     """
     options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:

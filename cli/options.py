@@ -95,13 +95,8 @@ def source_option(default: str) -> Adder:
 def config_choice(defaults: str) -> Adder:
     """Return a decorator that adds ``--config``, with several default presets, and ``--set``.
 
-    The command's function chooses the default preset, for example by the kind of model. The
-    function receives a function ``configured`` as an argument. ``configured(preset)`` returns the
-    configuration that ``--config`` selects or, if the user omits ``--config``, the preset named
-    ``preset``. In both cases ``--set`` changes the configuration.
-
-    ``defaults`` is a text that names the default presets in the help of ``--config``, such as
-    "small; story for a language model".
+    The command gets a function ``configured(preset)``, which returns the user's configuration, or
+    that of ``preset`` without ``--config``. ``defaults`` names the presets in the help.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -137,10 +132,8 @@ TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
 def memory_options(default: str, *, sized: bool = False) -> Adder:
     """Return a decorator that adds ``--memory`` to a command.
 
-    The command gets the timing of external memory as ``timing``. ``default`` is the name of the
-    timing if the user gives none. If ``sized`` is true, the text of ``--memory`` may also have the
-    memory's size. The command gets this size as ``memory_bytes``, or None if no size is given. If
-    ``sized`` is false, a size raises :class:`InputError`.
+    The command gets the argument ``timing``, by default the timing named ``default``. With
+    ``sized`` it also gets ``memory_bytes``, or None; otherwise a size raises :class:`InputError`.
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
     option = click.option(
@@ -166,13 +159,11 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 
 
 def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
-    """Return the size in bytes and the timing of external memory from the text of ``--memory``.
+    """Return external memory's size (bytes, or None) and timing from the text of ``--memory``.
 
-    ``text`` has a size, a timing, or both, separated by a comma. A timing is a name in
-    :data:`TIMINGS`, or numbers of cycles: LATENCY/INTERVAL such as ``40/1``, or the four fields of
-    :class:`MemoryTiming` such as ``40/1/780/9``. If ``text`` has no size, the size is None. If it
-    has no timing, the result has the timing that the argument ``default`` names. Raises
-    :class:`InputError` if a part of the text is neither a size nor a timing.
+    ``text`` is a size, a timing, or both with a comma. A timing is a name in :data:`TIMINGS`, by
+    default ``default``, or cycles such as ``40/1`` or ``40/1/780/9``. Raises :class:`InputError`
+    otherwise.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -199,13 +190,9 @@ def size_argument(
 ) -> Adder:
     """Return a decorator that adds an argument for sizes such as ``64x64x64`` to a command.
 
-    ``form`` has the names of the sizes in order, such as ``MxKxN``. The command gets the sizes as
-    ``sizes``, a dictionary from name to size, such as ``{"m": 64, "k": 64, "n": 64}``.
-
-    ``default`` is the text of all sizes if the user omits the argument; None if the user must give
-    it. ``smallest`` maps the names of sizes to default values: the user may omit these sizes at the
-    beginning of the text. With ``HEADSxSEQxDIM`` and ``smallest`` ``{"heads": 1}``, the text
-    ``64x32`` stands for ``1x64x32``.
+    ``form`` names the sizes, such as ``MxKxN``; the command gets a dictionary ``sizes`` with keys
+    such as ``m``. ``default`` is used without the argument. ``smallest`` has values of first sizes
+    that may be omitted.
     """
 
     def read(
@@ -221,12 +208,10 @@ def size_argument(
 
 
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
-    """Return a dictionary from name to size, read from a text such as ``64x64x64``.
+    """Return the sizes in a text such as ``64x64x64``, by the names in ``form`` in lower case.
 
-    ``form`` has the names of the sizes in the order of the text, such as ``MxKxN``. The dictionary
-    has these names in lower case. The user may omit sizes at the beginning of the text if
-    ``smallest``, a dictionary from name to default value, has their names. Raises
-    :class:`InputError` if the text has another form.
+    ``form`` is, for example, ``MxKxN``. ``smallest`` has values of first sizes that may be omitted.
+    Raises :class:`InputError` if the text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -254,9 +239,8 @@ UNIT_FIELDS = {
 def check_unit(unit: str, config: Config) -> None:
     """Raise :class:`InputError` if a command uses a unit that the user has switched off.
 
-    ``unit`` is the unit's name. The user switches off a unit by ``--set``, or by the TOML file of
-    ``--config``, if the unit's field is set to false there. No error is raised if a preset lacks
-    the unit, since the command uses the unit alone, without the rest of the machine.
+    That is, ``--set`` or the TOML file of ``--config`` sets the field of the unit to false. A
+    preset without the unit is accepted.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))

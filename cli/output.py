@@ -70,10 +70,8 @@ def _column(words: str) -> Column:
 def progress(title: str) -> Iterator[Update]:
     """Show a progress bar on standard error; yield a function that updates the bar.
 
-    The function's arguments are the number of finished steps and the number of all steps. If
-    standard error is not a terminal, lines of text replace the bar: the first one after half a
-    minute. Text that is printed in the ``with`` block also goes to standard error, because standard
-    output carries results only.
+    The function's arguments are the finished steps and all steps. Without a terminal, lines replace
+    the bar. Prints in the ``with`` block go to standard error, too.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -163,9 +161,8 @@ def report(
 ) -> None:
     """Print ``result`` as one JSON object if ``--json`` is given, otherwise ``rows`` as a table.
 
-    A single row is printed as a table with a line for each name and value. Several rows are
-    printed one per line, or one per column if lines would be wider than the screen. If ``wrong``
-    is true, or the result's ``mismatches`` or ``failed`` is not 0, :func:`exit_code` returns 1.
+    A single row has a line for each name and value. :func:`exit_code` returns 1 if ``wrong`` is
+    true, or ``mismatches`` or ``failed`` of the result is not 0.
     """
     if wrong or result.get("mismatches") or result.get("failed"):
         click.get_current_context().meta[_WRONG] = True
@@ -203,12 +200,8 @@ def exit_code() -> int:
 def cycles_table(result: Mapping[str, Any]) -> None:
     """Print two tables of a run's cycles: by the array's activity, and by engine.
 
-    ``result`` is a dictionary of the run's measurements; :class:`celosia.sim.report.Report`
-    describes the entries that this function uses. The first table has a line for each activity in
-    the entry ``where``. Some activities are divided into several counters (entry ``counters``);
-    each counter that is not 0 has a line too. The second table is printed if there is an entry
-    ``engines``. Nothing is printed with ``--json``, or for a machine without cycles, such as the
-    golden machine.
+    ``result`` has measurements of a run with the entries of :class:`celosia.sim.report.Report`.
+    Nothing is printed with ``--json``, or without cycles.
     """
     if as_json() or not result.get("where"):
         return

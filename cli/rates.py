@@ -52,16 +52,8 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
     """Return the inferences and tokens per second of a machine on a board, and their cycles.
 
-    The result is a dictionary with the entries of :func:`inference_rates` and :func:`token_rates`.
-    Its entry ``configuration`` is the hash of the machine's configuration in hexadecimal
-    (:func:`celosia.arch.link.fingerprint`).
-
-    Cycles are counted in a simulation of the board's top level. ``clock_mhz`` is the clock
-    frequency. External memory is block RAM, or a chip with the timing of its data sheet. The
-    simulated board has no flash; a real board reads its flash only at power-on, which these cycles
-    do not include.
-
-    Raises :class:`RunError` if an output differs from the golden model's output.
+    The board is simulated with a clock of ``clock_mhz``. The result joins :func:`inference_rates`,
+    :func:`token_rates` and the configuration's hash. Raises their :class:`RunError`.
     """
     board = replace(board, target_mhz=clock_mhz, flash=None)
     made = {"configuration": f"{fingerprint(config.replace(trace=False)):08x}"}
@@ -77,13 +69,11 @@ def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, 
 
 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return a dictionary of the rates at which a machine on a board classifies digits.
+    """Return cycles per inference and inferences per second of a board's machine that reads digits.
 
-    The entry ``cycles_per_inference`` is the mean over the first :data:`COUNT` test images. The
-    entry ``inferences_per_second`` is the rate at the board's ``target_mhz``. If the model does not
-    fit the machine, both entries are None, and the entry ``no_inference`` has the reason.
-
-    Raises :class:`RunError` if an output differs from the golden model's output.
+    Cycles are a mean of :data:`COUNT` images. If the model does not fit, the entries are None, and
+    ``no_inference`` has the reason. Raises :class:`RunError` if an output differs from the golden
+    model's.
     """
     with opened(board, config) as (_, device):
         try:
@@ -101,23 +91,12 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return the speed at which a machine on a board continues a text with the model stories260K.
+    """Return cycles and rates of a token of stories260K, with random weights, on a board's machine.
 
-    The weights are random, since cycles do not depend on weights. The machine processes one token,
-    which follows :data:`POSITION` earlier tokens. The result is a dictionary:
-
-    - ``cycles_per_token`` and ``tokens_per_second``: the cycles for this token if the machine
-      continues one text, and the number of such tokens per second.
-    - ``cycles_per_token_two_texts`` and ``tokens_per_second_two_texts``: the same values if the
-      machine continues two texts at once. Each run then processes one token of each text, so the
-      cycles per token are half the cycles of a run. These entries are missing if the machine cannot
-      continue two texts.
-    - ``text_model`` and ``token_position``: the model's name and :data:`POSITION`.
-
-    The dictionary is empty if the model does not fit the machine. It is also empty if the array has
-    no weight slots (on-chip storage of weights) whose weights stay from one run to the next.
-
-    Raises :class:`RunError` if a token's scores differ from the golden model's scores.
+    The token follows :data:`POSITION` others. Entries with ``_two_texts`` are for two texts at
+    once, and missing if the machine cannot continue two. The result is empty if the model does not
+    fit, or the array keeps no weights from run to run. Raises :class:`RunError` if scores differ
+    from the golden model's.
     """
     if config.array.weight_depth == RING_SLOTS:
         return {}

@@ -49,13 +49,11 @@ class Continuation:
         timing: MemoryTiming = PROMPT,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> dict[str, Any]:
-        """Continue one text or two texts on a machine, and return cycles and other measurements.
+        """Continue one or two texts on a machine, and return measurements by name.
 
-        ``prompts`` has the beginning of each text; ``machine`` is a machine or the name of a
-        simulator. ``seed``, ``timing`` and ``bits`` are arguments of
-        :meth:`celosia.programs.Program.continue_texts`, whose dictionary is returned. If there is
-        one text and ``quiet`` is false, each new token's text is printed at once; otherwise no text
-        is printed.
+        ``prompts`` begin the texts. ``machine`` may be a simulator's name. Other arguments are
+        those of :meth:`celosia.programs.Program.continue_texts`. A single text is printed while it
+        grows, unless ``quiet``.
         """
         loud = not quiet and len(prompts) == 1
         with ExitStack() as waiting:
@@ -148,11 +146,9 @@ def compiled_text(
 ) -> Program:
     """Compile a language model with the options of a command, and return the program.
 
-    ``values`` is a dictionary from the names of the command's parameters to their values.
-    ``memory_bytes`` is the size of external memory; None stands for all memory that the machine can
-    address. ``texts`` is the number of texts: each run of the program processes one token of every
-    text. Raises :class:`InputError` before it compiles if the model cannot continue one of the
-    ``prompts`` by ``steps`` tokens.
+    ``values`` has the command's parameters. Each run continues ``texts`` texts. ``memory_bytes`` is
+    None for all addressable memory. Raises :class:`InputError` if ``prompts`` have no room for
+    ``steps`` tokens.
     """
     with progress(f"Reading {model}"):
         loaded, calibration = load(model), values["calibration"]
@@ -192,11 +188,10 @@ def tell(program: Program) -> None:
 
 
 def report_text(title: str, result: Mapping[str, Any]) -> None:
-    """Print measurements of a language model that has continued one text or two texts.
+    """Print measurements of a language model that has continued one or two texts.
 
-    With ``--json`` the dictionary ``result`` is printed as one JSON object, otherwise as tables. If
-    there are two texts, they are printed above the tables. A single text is not printed, because
-    :meth:`Continuation.run` prints it.
+    Two texts are printed above the tables; :meth:`Continuation.run` prints a single one. With
+    ``--json`` only the object ``result`` is printed.
     """
     for entry in () if as_json() else result.get("texts", ()):
         say(entry["text"])

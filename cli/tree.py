@@ -58,10 +58,9 @@ class Command(click.Command):
 class Tree(click.Group):
     """A group of commands, whose help lists the commands under headings.
 
-    ``headings`` is a dictionary from each heading to the names of its commands. The command NAME is
-    a function in the module ``celosia.cli.NAME``, which is imported when the command is first used.
-    The function's name is NAME too, unless the dictionary ``functions`` has another name for NAME.
-    Without ``headings``, the group is an ordinary group of click, to which commands are added.
+    ``headings`` maps headings to command names. Command NAME is imported from ``celosia.cli.NAME``
+    when it is used, under its name or the one in ``functions``. Without ``headings`` the group is
+    click's.
     """
 
     command_class = Command
