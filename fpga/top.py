@@ -46,26 +46,25 @@ _QUIET_SECONDS = 0.02  # a request that stops for so long is given up
 
 
 class BoardTop(Component):
-    """The top level of any board: the machine, its host link, and its memory.
+    """The top level of any board: machine, host link and memory.
 
-    External memory of ``memory_bytes`` is the chip of ``sdram``, ``psram`` or ``ddr3``, or block
-    RAM.
+    - ``rx``, ``tx``: serial line of link ``uart``
+    - ``sck``, ``cs_n``, ``copi``, ``cipo``: SPI of link ``spi``
+    - ``heartbeat``: blinking LED; ``busy``: 1 in a run; ``error``: 1 after an error
+    - ``sdram_NAME``, ``psram_NAME``, ``flash_NAME``: pins of a chip; else memory is block RAM
+    - ``ddr3_NAME``: ports of LiteDRAM's core
 
-    - ``clock``: frequency of the domain ``sync`` (Hz)
-    - ``link``: ``uart`` (lines ``rx``, ``tx``) or ``spi`` (``sck``, ``cs_n``, ``copi``, ``cipo``)
-    - ``flash``: has a power-on image, which runs first
-
-    Raises :class:`InputError` if memory, clock, ``baud`` or ``flash`` do not fit.
+    Raises :class:`InputError` if arguments do not fit each other.
     """
 
+    # - clock: frequency of the domain sync (Hz)
+    # - flash: flash with a power-on image, which runs before the host's requests; needs link uart
     # - divisor: cycles of a bit on the serial line; by default those of baud bits per second
     # - timeout: cycles after which an incomplete request is dropped; by default those of 20 ms
     # - sck: at most a twelfth of the clock's frequency
-    # - sdram_NAME, psram_NAME, flash_NAME: pins of the chips
-    # - ddr3_NAME: ports of LiteDRAM's core, which is outside and drives the chip
+    # - ddr3: the core is outside of this circuit, and drives the chip
     # - heartbeat: blinks about twice a second; four times as fast if the power-on image is invalid
-    # - busy: 1 during a run
-    # - error: 1 after an error of the last run; blinks if the power-on image is invalid
+    # - error: blinks, too, if the power-on image is invalid
 
     def __init__(
         self,
