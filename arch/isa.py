@@ -1,12 +1,19 @@
-"""The instruction set.
+"""The instruction set, defined once for circuit, golden machine and compiler.
 
-An instruction is a 32-bit header, then a 32-bit word for each operand:
+An instruction is a header word, followed by one word for each operand. Each word has 32 bits. Its
+fields, from the least significant bit on, are:
 
-- header: bits 4:0 opcode; 8:5 ``pop``, 12:9 ``push``, a bit per engine; 15:13 zero; 31:16 flags
-- operand: bits 27:0 signed immediate; 31:28 register, 0 for none
+- header: bits 4:0 opcode; 8:5 pop, one bit per engine; 12:9 push, one bit per engine; 15:13 zero;
+  31:16 flags
+- operand: bits 27:0 immediate, two's complement; 31:28 register; register 0 is 0. The value
+  of an operand is its immediate plus the value of its register, modulo 2**28. It is signed, except
+  that an address of external memory is unsigned.
 
-An operand is immediate plus register, modulo 2**28; only external addresses are unsigned. An engine
-waits for a token of each engine in ``pop``, and at the end sends one to each in ``push``.
+Tokens synchronize the engines. An engine starts an instruction only after it has received one token
+from each engine in the instruction's ``pop``. When the instruction has completed, the engine sends
+one token to each engine in ``push``. Instructions of one engine run in program order. If several
+instructions of an engine have the same flag, it is the same bit in each. In a valid header, all
+bits that the opcode does not define are 0.
 """
 
 import enum
