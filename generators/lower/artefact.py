@@ -53,14 +53,9 @@ class Artefact(Host):
     ) -> int:
         """Return the fewest bytes that an inference must load from external memory.
 
-        The input, weights and parameters are counted once each. Activations that the program stores
-        and loads again are not counted.
-
-        - ``rows`` is the number of input rows, by default the most that the model allows.
-        - If ``again`` is true, weights and parameters that stay on the chip are not counted. An
-          earlier inference has loaded them.
-        - ``bits`` (8, 4 or 2) is the number of bits that are read of each nested weight. Nested
-          weights are stored as bit planes.
+        Input, weights and parameters count once; with ``again``, those that stay on the chip do
+        not. ``rows`` is the number of input rows (default the most), ``bits`` that of nested
+        weights.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

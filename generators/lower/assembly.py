@@ -42,16 +42,10 @@ class Routine:
 
 
 def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
-    """Return the programs of an entry point, one for each number of bits that weights can have.
+    """Return the programs of an entry point by name, one for each number of bits of the weights.
 
-    An entry point is a name, such as ``step``, by which the host starts a program. Nested weights
-    are stored as three bit planes, the upper bits first. A program that reads 1, 2 or 3 planes
-    computes with 2, 4 or 8 bits of each weight. ``make(planes)`` returns the program that reads the
-    upper ``planes`` planes.
-
-    The result is a dictionary from program name to program. If ``nested`` is true, it has three
-    programs, for example ``step`` (8 bits), ``step.4`` and ``step.2``. Otherwise it has only
-    ``name``.
+    With ``nested`` weights these are, for example, ``step`` (8 bits), ``step.4`` and ``step.2``,
+    made by ``make`` for 3, 2 and 1 bit planes. Otherwise the only program is ``name``.
     """
     widths = BITS if nested else BITS[:1]
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
@@ -110,16 +104,10 @@ class Assembly(Generic[Source]):
         return made
 
     def program(self, addresses: Mapping[str, int]) -> Executable:
-        """Return all programs of the model as program words, with the entry point of each program.
+        """Return all programs of the model as program words, with their entry points.
 
-        An entry point is the address of a program's first word in the program memory. ``addresses``
-        is a dictionary from buffer name to scratchpad address.
-
-        :class:`FitError` is raised in two cases:
-
-        - All programs together have more words than the program memory.
-        - A loop cannot be encoded, and :attr:`unrolls` is false. For example, an operand of the
-          loop does not grow by the same amount in each iteration.
+        ``addresses`` has the scratchpad address of each buffer. Raises :class:`FitError` if the
+        words exceed the program memory, or a loop cannot be encoded and :attr:`unrolls` is false.
         """
         words, entries = list[int](), dict[str, Entry]()
         for name, routine in self.programs.items():
@@ -190,14 +178,10 @@ class Trial(Generic[Source]):
 
 
 def settle(best: Trial[Source]) -> Trial[Source]:
-    """Move buffers of a program to other scratchpad banks, and return the fastest result.
+    """Move buffers of a program to other scratchpad banks, and return the fastest trial.
 
-    ``best`` is a trial: a model's programs with buffer addresses and predicted cycles. A bank
-    conflict means that two buffers in one bank are read at the same time. Each round predicts the
-    conflicts of the fastest trial so far, and moves buffers to avoid them.
-
-    There are at most :data:`REBANKS` rounds. The search ends earlier if a round does not give a
-    faster trial. If no round does, the result is ``best``.
+    Each of at most :data:`REBANKS` rounds avoids the predicted reads of two buffers in one bank.
+    The result is ``best`` if no round is faster.
     """
     assembly, memory = best.assembly, best.assembly.memory
     fixed = memory.config, assembly.held
@@ -222,27 +206,10 @@ def first_fit(
     skips_smaller: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
-    """Compile a model with several compiler settings in turn; return the first result that fits.
+    """Compile a model with several settings in turn; return the first result that fits, or None.
 
-    Compiler settings are, for example, the size of loads. If no settings fit the machine, the
-    result is None.
-
-    - ``series``: lists of settings. The lists, and the settings in each list, are tried in order.
-    - ``make(choices)``: returns the result for the settings ``choices``. It raises
-      :class:`FitError` if the model does not fit the machine.
-    - ``skips_smaller(choices, error)``: returns True if smaller settings than ``choices`` cannot
-      fit either. It is called after each error of ``make``. If it returns True, smaller settings in
-      the rest of the same list are not tried.
-    - ``known``: settings for which an earlier search found that smaller settings cannot fit. Equal
-      or smaller settings are not tried, in any list.
-
-    Settings ``a`` are equal to or smaller than ``b`` if ``a.is_at_most(b)`` is true. Smaller
-    settings may fail because smaller loads need more instructions, which may exceed the program
-    memory.
-
-    For example, the first list has loads of 8, 4 and 2 KB. With 8 KB the program is too long, and
-    ``skips_smaller`` returns True. The loads of 4 and 2 KB are skipped. The search continues with
-    the second list.
+    ``make`` raises :class:`FitError` if settings do not fit. If ``skips_smaller`` is then true,
+    smaller settings of the same list are skipped, and those smaller than one of ``known`` always.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -263,19 +230,10 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the trial with the lowest cost, either a result of ``make`` or the trial ``best``.
+    """Return the trial with the lowest cost, a result of ``make`` or the trial ``best``.
 
-    A trial is a candidate in a search: a model's programs, with predicted cycles. Its cost is a
-    tuple: the predicted cycles, then the number of program words. Cycles are compared first. The
-    number of words decides between trials with equal cycles.
-
-    - ``make``: returns the trial for one element of ``choices``. It raises :class:`FitError` if the
-      programs do not fit the machine. The element is then skipped.
-    - ``choices``: alternatives to try, for example different compiler settings.
-    - ``best``: a trial from an earlier search, or None.
-
-    If ``best`` is None and ``make`` fails for all elements, the error for the first element is
-    raised.
+    The cost is predicted cycles, then program words. Choices for which ``make`` raises
+    :class:`FitError` are skipped; if all do and ``best`` is None, the first error is raised.
     """
     errors = list[FitError]()
     for each in choices:
@@ -294,14 +252,8 @@ def fastest(
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
     """Raise :class:`FitError` if a model's programs are longer than the program memory.
 
-    The error proposes two alternatives. One is a program memory of at least ``words`` words. The
-    other is a larger scratchpad, of at least ``tensor_bytes`` bytes. A larger scratchpad has room
-    for larger loads, and a program with larger loads has fewer instructions.
-
-    - ``words``: number of words of all programs together.
-    - ``least``: true if ``words`` is a lower bound, because the programs are not encoded yet.
-      Smaller loads can only increase this bound. So the error's attribute ``hopeless`` is then
-      true, and the search for an encoder's program skips smaller loads.
+    If ``least`` is true, ``words`` is a lower bound, and smaller loads do not help. The error also
+    proposes a scratchpad of at least ``tensor_bytes`` bytes, for larger loads and fewer words.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -337,27 +289,11 @@ def check_programs(
     lasting: Iterable[str],
     tensor_bytes: int = 0,
 ) -> None:
-    """Check the sizes of a model's programs and weights, and change the lifetimes of some buffers.
+    """Raise :class:`FitError` if the programs or the weight slots exceed their memories.
 
-    :class:`FitError` is raised in two cases:
-
-    - The programs have more words than the program memory. The error proposes a larger program
-      memory. As an alternative, it proposes a larger scratchpad, in which larger loads are
-      possible. A program with larger loads has fewer instructions.
-    - The model needs more weight slots than the array has. A weight slot is storage in the array
-      for one weight tile.
-
-    The function reads these arguments:
-
-    - ``memory``: the configuration of the machine, and the number of weight slots that the model
-      needs.
-    - ``least``: lower bound of the number of words of all programs together.
-    - ``tensor_bytes``: the smallest scratchpad size (bytes) that the error may propose.
-    - ``lasting``: names of the buffers that keep their contents from run to run.
-
-    The function changes the argument ``used``, a dictionary from buffer name to lifetime. A
-    lifetime is the range of instructions during which the content of a buffer is needed. The
-    lifetimes of the buffers in ``lasting`` become the whole program.
+    ``least`` is a lower bound of the words. The error may propose a scratchpad of at least
+    ``tensor_bytes``. In ``used``, the lifetimes of the buffers in ``lasting`` become the whole
+    program.
     """
     check_words(memory, least, least=True, tensor_bytes=tensor_bytes)
     for name in lasting:

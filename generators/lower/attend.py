@@ -42,23 +42,9 @@ def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
 def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> None:
     """Append the instructions of one attention to a decoder's program.
 
-    The instructions compute queries, keys and values, then probabilities, then contexts. Contexts
-    are sums of values weighted by probabilities. If a run processes one token of each text,
-    products with the output projection's weights are included. Their requantization is not
-    included.
-
-    - ``make``: collects the instructions of the program. A run of the program processes one or more
-      texts.
-    - ``op``: the attention.
-    - ``waiting``: linear layers whose instructions are not yet in the program. They compute the
-      queries, keys and values. Each element is a pair: a layer, and the rowwise operations after
-      it, such as rotations. In a cross-attention, the list has only the layer for the queries,
-      because an earlier run has computed the keys and values of the source text.
-
-    Usually the KV cache has the keys and values of earlier tokens, and the instructions compute
-    those of the new tokens. With the option ``recompute``, the cache has the input row of the
-    attention for each token instead. The instructions then compute the keys and values of all
-    tokens from these input rows.
+    ``waiting`` has the linear layers of queries, keys and values, each with the rowwise operations
+    after it; their instructions are appended too. With option ``recompute``, keys and values of all
+    tokens are computed again.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

@@ -20,14 +20,10 @@ Steps = list[Callable[[], Iterator[Draft]]]
 
 
 def pipeline(probabilities: Steps, contexts: Steps) -> Iterator[Draft]:
-    """Yield the instructions of an attention in an order in which products run during softmaxes.
+    """Yield the instructions of an attention so that products run during softmaxes.
 
-    A step of ``probabilities`` computes the scores of some queries, and then their softmax. A step
-    of ``contexts`` multiplies such probabilities by values. Step i of ``contexts`` must use only
-    results of the steps 0 to i of ``probabilities``.
-
-    The order is: probabilities 0, probabilities 1, contexts 0, probabilities 2, contexts 1, and so
-    on. So the array can compute contexts 0 during the softmax of probabilities 1.
+    The order is probabilities 0 and 1, contexts 0, probabilities 2, contexts 1, and so on. Contexts
+    i must use only probabilities 0 to i.
     """
     for step in chain(probabilities[:1], *zip_longest(probabilities[1:], contexts)):
         if step is not None:

@@ -43,16 +43,10 @@ class _Read:
 def conflicts(
     drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
 ) -> dict[Pair, float]:
-    """Return the predicted cost (cycles) of two buffers in one bank, for each pair of buffers.
+    """Return the cycles in which two buffers of one bank would both be read, by pairs of names.
 
-    The cost is the number of cycles in which both buffers are read. These reads are counted:
-
-    - reads of both operands of a matrix product;
-    - reads of a matrix product and of a vector instruction that run at the same time.
-
-    ``timeline`` has a pair for each instruction in ``drafts``: its first cycle, and the cycle after
-    its last. The result is a dictionary from pairs of buffer names to costs. Pairs without a cost
-    are omitted.
+    ``timeline`` has each draft's first cycle and the cycle after its last. Pairs without such
+    cycles are omitted.
     """
     costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []

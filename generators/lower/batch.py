@@ -14,16 +14,9 @@ from celosia.generators.graph.tensors import Tensor
 def batched(model: QuantizedModel, count: int) -> QuantizedModel:
     """Return a model that computes ``count`` inputs in one run.
 
-    Every weight that a run loads is then used for all inputs. Each tensor has the rows of all
-    inputs, one input below the other. If one input has ``rows`` rows, row ``i * rows + j`` of the
-    tensor is row j of input i.
-
-    Raises :class:`InputError` in these cases:
-
-    - ``count`` is not positive.
-    - ``count`` is more than 1, and inputs may differ in length.
-    - ``count`` is more than 1, and an operation processes a single row of an input, such as a class
-      token.
+    Row ``i * rows + j`` of a tensor is row j of input i. Raises :class:`InputError` if ``count`` is
+    not positive, or if it is above 1 and inputs differ in length or an operation takes a single
+    row.
     """
     description = model.description
     if count < 1:

@@ -179,19 +179,10 @@ class Blocks:
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
-    """Return the division of a tensor into blocks of rows, each of at most ``most`` bytes.
+    """Return the division of a tensor into blocks of whole rows, each of at most ``most`` bytes.
 
-    A block is a part of the tensor with a separate scratchpad buffer. A tensor of at most ``most``
-    bytes is one block. Otherwise the number of rows of a block is a multiple of a unit; only the
-    last block may have fewer rows.
-
-    The unit is a number of rows, the smallest one that meets both conditions:
-
-    - The bytes of ``unit`` rows are a whole number of external memory words.
-    - The number ``unit`` is a multiple of the number ``scratchpad_align``.
-
-    For example, rows of 12 bytes, words of 8 bytes and ``scratchpad_align`` 4 give a unit of 4
-    rows. If one unit has more than ``most`` bytes, each block is one unit.
+    The rows of a block, except the last, are a multiple of ``scratchpad_align`` and whole external
+    words. A block has at least one such multiple, even if this exceeds ``most``.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -293,18 +284,8 @@ def _by_columns(model: QuantizedModel, buffer: _Buffer, config: Config) -> bool:
 def blocks_of(model: QuantizedModel, most: int, config: Config) -> dict[str, Blocks]:
     """Divide each tensor of an encoder into blocks of at most ``most`` bytes, if possible.
 
-    A block is a range of a tensor's rows, or of its columns, with a separate scratchpad buffer. If
-    the smallest possible block has more than ``most`` bytes, the tensor has blocks of this size.
-
-    The result is a dictionary:
-
-    - A value is a :class:`Blocks`, which describes the division of a tensor.
-    - A key is the tensor's attribute ``buffer``, the common prefix of the names of its scratchpad
-      buffers. For example, a tensor with the prefix ``hidden`` may have the buffers ``hidden.0``
-      and ``hidden.1``.
-
-    Several tensors may have the same prefix. They use the same scratchpad buffers one after
-    another, and are divided in the same way.
+    The result is a dictionary from a tensor's attribute ``buffer`` to its :class:`Blocks`. Tensors
+    with the same ``buffer`` use the same scratchpad buffers in turn.
     """
     buffers: dict[str, _Buffer] = {}
 

@@ -79,13 +79,10 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def complete_synchronization(self) -> None:
-        """Add loads that only complete the synchronization of the engines after a loop over layers.
+        """Append loads that take the last tokens of a loop over layers.
 
-        Engines synchronize by dependency tokens: an instruction waits for a token from another
-        engine. Each iteration of a loop must send the same tokens. In the loop, a layer's loads
-        wait for tokens from the previous layer. The last layer also sends such tokens, for which
-        the added loads wait. The added loads copy the new keys and values of the last layer, but no
-        instruction reads the copies.
+        Loads of a layer wait for tokens that the layer before sends. The data of the appended loads
+        are not read.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -98,21 +95,10 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the scratchpad view to which a run writes the attention data of its tokens.
+        """Return the scratchpad view to which a run writes the ``keys``, ``values`` or ``inputs``.
 
-        A view is an address and a row stride (bytes). ``name`` selects the data: ``keys``,
-        ``values`` or ``inputs``. The inputs are rows that a cache can store instead of keys and
-        values. The view is one of these:
-
-        - For data that the cache stores in the scratchpad: the rows of the cache, from the row of
-          the run's first token on. For an encoder-decoder's source text, the view begins at the
-          first row.
-        - For data that the cache stores in external memory: the same rows in a scratchpad copy of
-          the cache. Other instructions then copy the new rows to external memory.
-        - For keys and values of a cache in weight slots (array storage for one weight tile each): a
-          temporary buffer. Other instructions then copy the data to the slots.
-        - For keys and values, if the cache stores inputs: a temporary buffer for all tokens. Each
-          run computes the keys and values of all tokens from the inputs.
+        For a cache in the scratchpad these are its rows for the run's tokens. Otherwise it is a
+        buffer, which other instructions copy to external memory or to weight slots.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -126,14 +112,8 @@ class Cached:
     def rows(self, name: str) -> View:
         """Return the scratchpad view of an attention's cached data, with one row for each token.
 
-        A view is an address and a row stride (bytes). ``name`` is ``keys``, ``values`` or
-        ``inputs``. Keys and values are computed from the inputs, which a cache may store instead.
-
-        Usually each layer has separate rows. Layers use the same rows in two cases:
-
-        - If the cache is in external memory, each layer's data are loaded into the same rows.
-        - If each run computes keys and values from cached inputs, all layers write them to the same
-          rows.
+        ``name`` is ``keys``, ``values`` or ``inputs``. Layers share the rows if the cache is in
+        external memory, or if keys and values are computed again in each run.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])
@@ -176,28 +156,11 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return an :class:`Attended`: the location of an attention's cached keys or values.
+        """Return the location of an attention's cached ``keys`` or ``values``.
 
-        The arguments are:
-
-        - ``name``: ``keys`` or ``values``.
-        - ``tensor``: the tensor of the keys or values.
-        - ``width``: the number of columns of one head.
-
-        The result has the arguments as fields, and two more fields:
-
-        - ``blocks``: the rows of keys or values in the scratchpad, one row for each token.
-          Instructions read these rows if ``slots`` is empty.
-        - ``slots``: the weight slots with the keys or values. A weight slot is storage in the array
-          for one weight tile. ``slots`` is empty if the cache is not in weight slots.
-
-        An element ``slots[head][tile]`` is for key head ``head`` and tile column ``tile``. A tile
-        column is a range of the head's value columns, as wide as the array. For keys, ``tile`` is
-        always 0. The element is a pair:
-
-        - The number of the first weight slot.
-        - The flags of instructions that use the slot. For example, a flag selects one of two values
-          that are packed in a byte.
+        ``width`` is the number of columns of a head. If the cache is in weight slots, the result's
+        ``slots[head][tile]`` has a slot number and the flags of instructions that read it.
+        Otherwise ``slots`` is empty.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

@@ -25,48 +25,11 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 def checked_graph(
     graph: Graph[D], config: Config, cache: Cache, *, rows: int = 1, texts: int = 1
 ) -> Graph[D]:
-    """Check that a machine supports a model, and return the model with rounded multipliers.
+    """Return the model with rounded multipliers, after a check that a machine supports it.
 
-    In the result, the requantization multipliers are rounded to the field ``multiplier_width`` of
-    the configuration (bits). Whether the model fits the machine's memories is not checked.
-
-    - ``graph``: the quantized model.
-    - ``config``: the configuration of the machine.
-    - ``cache``: the KV cache. For a model without a cache, ``cache.capacity`` is the number of
-      tokens of the longest input.
-    - ``rows``: the largest number of tokens of one text in a run.
-    - ``texts``: number of texts in a run. If there are several, a run processes one token of each.
-
-    :class:`FitError` is raised if a larger or other configuration is needed. The error proposes
-    values for fields of ``config``:
-
-    - The machine lacks a unit that the model needs, such as the softmax unit.
-    - Field ``max_k`` is less than the number of products in a sum.
-    - Field ``max_row`` is less than the number of elements in a row of a norm or softmax.
-    - Field ``bias_width`` is less than the number of bits of a bias.
-    - Field ``scratchpad_align`` does not divide the size (bytes) of a tensor's row, or the size of
-      one attention head in such a row.
-    - Field ``row_factors`` is less than ``texts * (1 + heads)``, and the model has deferred norms
-      or softmaxes. A deferred norm or softmax stores a factor for each row, by which a later
-      requantization multiplies the row.
-    - Field ``row_factors`` is not 0, and the model has norms or softmaxes that are not deferred.
-
-    :class:`InputError` is raised if an argument has an unsupported value:
-
-    - ``rows`` is not from 1 to :data:`MOST_ROWS`.
-    - ``texts`` is not from 1 to :data:`MOST_TEXTS`.
-    - ``texts`` is more than 1, but the model is an encoder-decoder or ``cache.recompute`` is true.
-    - ``cache.capacity`` exceeds the number of positions of the model.
-    - ``cache.recompute`` is true, but the model does not support it. With this option, each run
-      computes the keys and values of all tokens from cached inputs of attention.
-
-    :class:`InputError` is also raised if the machine does not support a number format of the model:
-
-    - The input of a linear layer has neither 16 bits nor as many bits as the field
-      ``operand_width``.
-    - Keys or values have fewer than 8 bits, and the array cannot store this format.
-    - Field ``multiplier_width`` or ``bias_width`` is not 32, or field ``pre_depth`` is not 0. Such
-      a configuration supports only decoders whose weights and KV cache stay in the array.
+    Memories are not checked. Raises :class:`FitError`, with values for fields of ``config``, if a
+    unit is missing or a size too small. Raises :class:`InputError` if ``rows``, ``texts``,
+    ``cache`` or a number format is not supported.
     """
     whole: IntegerGraph = graph
     model, deep = whole.description, config.array.weight_depth > RING_SLOTS
@@ -175,11 +138,7 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 def value_block(model: TextDescription, config: Config) -> int:
     """Return the number of value columns that share one exponent: ``2 * min(cols, head_dim)``.
 
-    The function is for attention values of fewer than 8 bits in weight slots. A weight slot is
-    storage in the array for one weight tile. A byte of a slot stores two values, so a slot has two
-    tiles of values, each of ``min(cols, head_dim)`` columns. Here ``cols`` is the width of the
-    array, and ``head_dim`` is the number of value columns of a head. Each slot row has one exponent
-    for both tiles.
+    For values of fewer than 8 bits in weight slots: a byte stores two values.
     """
     return 2 * min(config.array.cols, model.head_dim)
 

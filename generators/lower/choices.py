@@ -67,19 +67,10 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_at_most(self, other: "Choices") -> bool:
-        """Return True if loads and blocks have at most the sizes that the settings ``other`` give.
+        """Return True if loads and blocks are at most as large as those of ``other``.
 
-        The compiler uses the result to skip settings. For example, if a program with the settings
-        ``other`` is too long, a program with smaller loads is too long as well.
-
-        The result is True if all these conditions are met:
-
-        - The size of a load is at most that of ``other``: ``blob_bytes <= other.blob_bytes``.
-        - The size of a tensor's block is at most that of ``other``: ``block_bytes <=
-          other.block_bytes``.
-        - These fields are equal to those of ``other``: :attr:`loop_layers`, :attr:`loop_heads`,
-          :attr:`loop_parts`, :attr:`compact` and :attr:`ends_ahead`. Programs that differ in these
-          fields have different instructions, so their lengths cannot be compared.
+        Fields that change a program's structure (loops, ``compact`` and ``ends_ahead``) must be
+        equal, as lengths of other programs cannot be compared.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind

@@ -102,16 +102,8 @@ class Cuts:
 def cuts_of(decoder: Decoder, config: Config, placement: DataPlacement, texts: int) -> Cuts:
     """Return the parts into which a decoder's operations are divided, as a :class:`Cuts`.
 
-    A part is, for example, a range of output columns of a linear layer. The program computes the
-    parts of an operation one after another. The vector engine requantizes one part while the array
-    multiplies the next part. The division does not affect the model's results.
-
-    - ``decoder``: the quantized decoder.
-    - ``config``: the configuration of the machine.
-    - ``placement``: the memories of the decoder's data, and the largest number of prompt tokens in
-      a run.
-    - ``texts``: the number of texts in a run. If there are several, a run processes one token of
-      each. A part may then also be the row of one text's token.
+    One part is requantized while the next is multiplied. Results do not depend on the parts.
+    ``texts`` is the number of texts of a run.
     """
     key_heads = placement.key_heads
     model, cols, lanes = decoder.description, config.array.cols, config.vector.lanes

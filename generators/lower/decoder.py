@@ -73,23 +73,10 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Append the instruction that looks up the embedding of one token.
+        """Append instructions that write one token's embedding to row ``row`` from ``first`` on.
 
-        The embedding is a row of the vocabulary's table. If the model has learned positions, the
-        instruction adds a row of the position table. If the tables are in external memory, loads of
-        the two rows are appended first.
-
-        - ``row``: the row of the result tensor to which the embedding is written.
-        - ``word``: the number of a register. Before a run, the host writes to it the byte offset of
-          the token's row in the vocabulary's table.
-        - ``place``: the number of another register. Before a run, the host writes to it the byte
-          offset of a row in the position table.
-        - ``first``: the scratchpad address of the result tensor.
-        - ``behind``: the distance from the row at ``place`` to the row that is added, in rows of
-          the position table.
-
-        For example, a run processes the tokens at positions 10, 11 and 12. Register ``place`` has
-        the offset of row 10. For the third token, ``behind`` is 2, and the instruction adds row 12.
+        Registers ``word`` and ``place`` have the byte offsets of a row of the vocabulary and of a
+        row of the positions. The row of positions is ``behind`` rows after the latter.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -121,19 +108,10 @@ class Layers(Instructions):
         return place
 
     def layers(self) -> None:
-        """Append the instructions of all layers to the program.
+        """Append the instructions of all layers, up to the norm before the output head.
 
-        The appended instructions begin with the norm at the start of the first layer, and end with
-        the norm before the output head. Before them, the method appends the instructions of
-        :meth:`bring_rotations`, if that method was not called earlier.
-
-        The layers are iterations of a loop in two cases: if weights stay on the chip, or if each
-        run loads requantization parameters. In all other cases, each layer has separate
-        instructions.
-
-        For the encoder of an encoder-decoder, the method also appends instructions after the
-        layers. They compute the keys and values of the encoder's output for all layers of the
-        decoder.
+        Layers are iterations of a loop if weights stay on the chip, or parameters are loaded in
+        each run. For a source, the keys and values of all layers of the decoder follow.
         """
         before, *layers, after = ending_ahead(self.graph)
         rows_stay = self.plan.data_placement.rows_stay
@@ -175,20 +153,8 @@ class Layers(Instructions):
     def lower_linear(self, step: Step) -> None:
         """Append a linear layer's instructions, or leave this to a later operation.
 
-        A later operation can alternate the instructions of several layers. The array then
-        multiplies for one layer, while the vector engine requantizes another layer. There are three
-        cases:
-
-        - If the layer's result is added to the residual stream: the layer's instructions are
-          appended. For the last layer of an MLP, the instructions of the MLP's first layers (up and
-          gate) are appended before.
-        - If a norm of each attention head directly follows the layer: the instructions of the layer
-          and the norm are appended. The attention appends the operations after the norm.
-        - In all other cases: nothing is appended. The attention appends the layers for its queries,
-          keys and values, and the last layer of an MLP appends the first layers.
-
-        ``step.op`` is the layer. ``step.behind`` has the rowwise operations directly after the
-        layer, such as norms and rotations.
+        Queries, keys and values are left to the attention, and an MLP's first layers to its last
+        one, so that their products and requantizations alternate.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

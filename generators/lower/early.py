@@ -36,17 +36,10 @@ def check_memory(
     options: Quantization,
     memory_bytes: int | None = None,
 ) -> None:
-    """Raise :class:`InputError` if the weights of a large model exceed external memory.
+    """Raise :class:`InputError` before calibration if a large model's weights exceed its memory.
 
-    The check precedes the calibration, which takes long. ``memory_bytes`` is the size of a board's
-    memory. If it is None, the limit is the range of addresses with ``mem_addr_width`` bits. The
-    error names a remedy: a larger address range, a narrower weight format, or a smaller model.
-
-    The compiler checks the following models instead, after calibration:
-
-    - decoders whose weights stay on the chip;
-    - models in which a whole tile of weights is zero, because such tiles may be omitted;
-    - models with fewer than :data:`MANY` weights.
+    ``memory_bytes`` is the size of external memory; None stands for all that ``mem_addr_width`` can
+    address. Models of fewer than :data:`MANY` weights are checked later.
     """
     attentions = (n for n in builder.network(model).nodes if isinstance(n, network.Attention))
     caches = any(node.key.home is network.Home.CACHE for node in attentions)
@@ -142,22 +135,8 @@ def check_layers(
 ) -> None:
     """Raise :class:`InputError` before calibration if a large model does not fit a configuration.
 
-    The calibration of the whole model takes long. This check needs less time:
-
-    - The function quantizes a model that has only the first :data:`LAYERS` layers.
-    - If all layers of the whole model have equal operations and formats, and no tile of weights is
-      zero: the function adds copies of the last quantized layer, until the model has all layers.
-      Otherwise only the first layers are checked.
-    - The function compiles this model. If the model does not fit, the function searches for larger
-      configurations with which it fits. The error names these configurations.
-
-    A model with fewer than :data:`MANY` weights, or with at most :data:`LAYERS` layers, is not
-    checked here. The compiler checks such a model after calibration.
-
-    - ``quantize`` returns the quantized graph of a model.
-    - ``compile`` compiles a graph, and raises :class:`FitError` if the graph does not fit.
-    - ``progress`` is called before each compilation for a larger configuration. Its arguments are
-      the number of compilations started, and the most that are possible.
+    Only the first :data:`LAYERS` layers are quantized; equal ones stand for the others. The error
+    names larger configurations that fit. ``progress`` gets the compilations begun and the most.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

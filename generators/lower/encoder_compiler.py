@@ -39,21 +39,11 @@ def compile_model(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Artefact:
-    """Return a compiled encoder, after calibration and quantization of its float model.
+    """Calibrate, quantize and compile an encoder; return the compiled model.
 
-    - ``calibration_inputs``: a list of inputs, or one array of inputs.
-    - ``options.search``: if false, the first program that fits is used, without a search for the
-      fastest tiling.
-    - ``progress``: called with the number of finished steps, and the number of all steps. A step is
-      the calibration with one input, or the quantization of one operation.
-
-    Raises :class:`InputError` if the model cannot run on the configuration. Raises its subclass
-    :class:`celosia.generators.lower.fitting.FitError` if the model is too large. The message names
-    the configuration field that is too small.
-
-    A model with many weights is checked before calibration, because calibration takes long. If it
-    does not fit, the function compiles it for larger configurations, and ``progress`` counts these
-    compilations. The :class:`InputError` then also names configurations with which the model fits.
+    ``progress`` gets the finished steps and all steps. Raises :class:`InputError` if the model
+    cannot run on the configuration, and its subclass :class:`FitError`, which names the field, if
+    it is too large.
     """
     options = options or Options()
     if options.sparse and not config.sparse_lanes:

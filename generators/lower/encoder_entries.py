@@ -54,12 +54,8 @@ class Placed:
 def placed(lowered: Lowered, choices: Choices) -> Placed:
     """Return an encoder's instructions with the scratchpad addresses of their buffers.
 
-    - ``lowered`` has the instructions in groups, each with the loads that it needs.
-    - ``choices.ahead`` is the largest number of groups by which a load is moved ahead of its use.
-    - ``choices.spills`` is true if activations may be stored in external memory until their next
-      use. This is done only if the scratchpad has no room for all activations.
-
-    Raises :class:`FitError` if the encoder does not fit the machine's memories.
+    ``choices`` has the distance of loads, and whether blocks may be moved to external memory if the
+    scratchpad has no room. Raises :class:`FitError` if the encoder does not fit.
     """
     memory, sizes = lowered.memory, lowered.memory.buffers
     sections = _sections(lowered, choices)
@@ -87,17 +83,10 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs as an :class:`Assembly`, which can predict the programs' cycles.
+    """Return an encoder's programs, with the runs whose cycles the compiler compares.
 
-    The result lists the runs to predict, for example one with the longest input. The compiler
-    compares candidate programs by the cycles of these runs.
-
-    - ``placed``: the instructions, and the addresses of buffers.
-    - ``layers``: number of layers in the programs. By default the programs have all layers.
-
-    An encoder with nested weights also has the programs ``encode.4`` and ``encode.2``, which read
-    only 4 or 2 bits of each weight. If ``layers`` is given, the programs are only for a comparison
-    of cycles. The two programs are then omitted, since the comparison does not use them.
+    If ``layers`` is given, programs have only this many layers, and those that read fewer bits of
+    nested weights are omitted.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

@@ -9,17 +9,10 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 
 
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
-    """Return a copy of ``config`` extended by the units that quantization options require.
+    """Return ``config`` with the units that quantization options require.
 
-    - INT16 activations in attention require the unit for INT16 operands, zero points, and 32-bit
-      accumulators.
-    - ``wide_functions`` (activation functions of INT16 inputs) requires the unit for piecewise
-      polynomials.
-    - ``deferred`` means that a norm or softmax only computes a factor for each row, and a later
-      requantization multiplies by it. It requires a memory for at least ``rows`` factors, and
-      16-bit requantization multipliers.
-
-    If the configuration has no weight formats, it gets the formats in the options.
+    Mixed activations need INT16 operands, ``wide_functions`` the polynomial unit, ``deferred`` a
+    memory of at least ``rows`` factors. Weight formats are added only if there are none.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)

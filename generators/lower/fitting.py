@@ -43,22 +43,11 @@ class Reason(IntEnum):
 class FitError(InputError):
     """Error for a model that does not fit a memory or a unit of the machine.
 
-    - ``remedies``: alternative changes of the configuration. Each is a dictionary from field names
-      to the smallest values that may suffice.
-    - ``reason``: the kind of reason (:class:`Reason`), such as a program that is too long.
-    - ``excess``: the total size that the model needs of the memory that is too small. For example,
-      it is 5000 if the model needs 5000 bytes and the scratchpad has 4096. The unit is bytes for
-      the scratchpad and external memory, and words for the program memory. For weight slots (array
-      storage for one weight tile each), it is the number of slots. For other reasons, ``excess`` is
-      0.
-    - ``hopeless``: true if the model would not fit with smaller loads either. A load is an
-      instruction that copies data from external memory to the scratchpad.
-    - ``attempt``: functions that compile the model again, for the search in :func:`remedy`. The
-      context manager :func:`prepare_remedy` sets this attribute.
-
-    ``hopeless`` is true in two cases. Either the tensors alone exceed the scratchpad, or a lower
-    bound of the program's length exceeds the program memory. Smaller loads only make a program
-    longer.
+    - ``remedies``: changes of the configuration, from field names to the least values.
+    - ``reason``: the kind of reason.
+    - ``excess``: the needed size of the memory (bytes, words or weight slots), else 0.
+    - ``hopeless``: true if smaller loads do not help.
+    - ``attempt``: functions that compile again, set by :func:`prepare_remedy`.
     """
 
     def __init__(
@@ -88,16 +77,10 @@ class Attempt:
 
 @contextmanager
 def prepare_remedy(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
-    """Context manager that adds data for :func:`remedy` to the error of a failed compilation.
+    """Context manager that prepares a :class:`FitError` of its block for :func:`remedy`.
 
-    :func:`remedy` searches for larger configurations with which the model fits. If the code in the
-    ``with`` block raises a :class:`FitError`, the context manager stores ``config`` and
-    ``compiles`` in the attribute ``attempt`` of the error. The error is then raised again.
-
-    - ``config``: the configuration for which the code in the ``with`` block compiles the model.
-    - ``compiles``: functions that compile the same model for any configuration. The fastest
-      function comes first. A slower function tries more kinds of programs, so it may succeed for a
-      configuration for which a faster function raises :class:`FitError`.
+    ``config`` is the block's configuration. ``compiles`` are functions that compile the same model
+    for another configuration, the fastest first.
     """
     try:
         yield
@@ -116,27 +99,11 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 
 
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
-    """Return a clause for an error message, which names larger configurations for a model.
+    """Return a clause for an error message that names larger configurations for a model.
 
-    An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. ``error`` must come
-    from a ``with`` block of :func:`prepare_remedy`. The error then contains functions that compile
-    the model for any configuration.
-
-    The search has rounds:
-
-    - Round 1 compiles the model with each change that ``error`` proposes, for example ``rows=8``.
-    - If a change is not sufficient, its compilation raises a new error, which proposes further
-      changes, for example ``cols=8``. The next round compiles the model with both changes:
-      ``rows=8`` and ``cols=8``.
-    - The first round with a success is the last. The clause names all successful changes of this
-      round, without fields that are not necessary.
-
-    The search ends without a success if no changes are left, or after :data:`MOST_TRIES`
-    compilations. It then begins again with the next compile function in the error. If all functions
-    fail, the clause states the number of configurations tried.
-
-    Before each compilation, ``progress`` is called with two numbers: compilations started, and the
-    most that are possible.
+    An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. Each was compiled, at
+    most :data:`MOST_TRIES` in all. ``error`` must come from a ``with`` block of
+    :func:`prepare_remedy`.
     """
     attempt = error.attempt
     assert attempt is not None, "whoever refuses says how to try again"
