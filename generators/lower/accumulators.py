@@ -39,21 +39,12 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of the accumulator rows that are reserved for the sums called ``name``.
+        """Return the first of ``rows`` accumulator rows reserved for the sums ``name``; it is even.
 
-        The first call for a name reserves ``rows`` successive rows. Later calls for this name
-        return the same row. The first row has an even number.
-
-        All names belong to one of two groups. Names of the same group have separate rows. Names of
-        different groups may have the same rows, so their sums must not exist at the same time.
-
-        - If ``later`` is false: the name belongs to the first group, whose rows are reserved from
-          row 0 upwards. Examples are the sums of attention.
-        - If ``later`` is true: the name belongs to the second group, whose rows are reserved from
-          the last row downwards. Examples are the sums of an MLP, which exist after attention's
-          sums have been read.
-
-        Raises :class:`FitError` if the rows of one group exceed the accumulators.
+        Later calls with this name return the same row. Rows are reserved from row 0 up, or from the
+        last row down if ``later`` is true. Rows of the two kinds may overlap, so their sums must
+        not exist at the same time. Raises :class:`FitError` if the rows of one kind exceed the
+        accumulators.
         """
         if name not in self._named:
             before = self._taken[later]

@@ -1,10 +1,4 @@
-"""Instructions that compute attention in a decoder's run.
-
-The instructions compute queries, keys, values, probabilities, and contexts (sums of values weighted
-by probabilities). If a run processes one token of each text, the instructions also multiply the
-contexts by the output projection's weights. The requantization of the output projection is not
-included.
-"""
+"""Instructions of attention in a decoder's program."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,13 +16,10 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Add instructions that compute and store a source text's keys and values for a decoder layer.
+    """Append instructions that compute and cache a source text's keys and values for one layer.
 
-    In an encoder-decoder, each decoder layer attends to the source text. Later runs of the decoder
-    read the layer's keys and values of this text from a cache.
-
-    - ``make`` collects the instructions of the encoder's program.
-    - ``key`` and ``value`` are the linear layers that compute the keys and values.
+    ``make`` collects the encoder's instructions in an encoder-decoder. ``key`` and ``value`` are
+    the linear layers that compute the keys and values.
     """
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):

@@ -1,8 +1,6 @@
-"""Instructions that write an attention's keys and values to the KV cache, and read them.
+"""Instructions that write an attention's keys and values to the KV cache, and locate them there.
 
-The KV cache is in the scratchpad, in external memory, or in weight slots. A weight slot is storage
-in the array for one weight tile. If keys and values are in weight slots, the array multiplies by
-them without loading them.
+The KV cache is in the scratchpad, in external memory, or in the array's weight storage.
 """
 
 from collections.abc import Iterator
@@ -79,10 +77,10 @@ class Cached:
             self.stage.add(store(place, addr, self.m, stride))
 
     def complete_synchronization(self) -> None:
-        """Append loads that take the last tokens of a loop over layers.
+        """Append loads that receive the last synchronization tokens of a loop over layers.
 
-        Loads of a layer wait for tokens that the layer before sends. The data of the appended loads
-        are not read.
+        In the loop, each layer's loads wait for tokens from the layer before. No instruction reads
+        the data of the appended loads.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -95,10 +93,11 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the scratchpad view to which a run writes the ``keys``, ``values`` or ``inputs``.
+        """Return the scratchpad view to which a run writes its ``keys``, ``values`` or ``inputs``.
 
-        For a cache in the scratchpad these are its rows for the run's tokens. Otherwise it is a
-        buffer, which other instructions copy to external memory or to weight slots.
+        The view begins at the cache row of the run's first token, in a copy if the cache is in
+        external memory. Keys and values have a temporary buffer if the cache is in weight slots, or
+        stores inputs.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -112,8 +111,9 @@ class Cached:
     def rows(self, name: str) -> View:
         """Return the scratchpad view of an attention's cached data, with one row for each token.
 
-        ``name`` is ``keys``, ``values`` or ``inputs``. Layers share the rows if the cache is in
-        external memory, or if keys and values are computed again in each run.
+        ``name`` is ``keys``, ``values`` or ``inputs``. Layers share the rows of a cache in external
+        memory. They also share those of keys and values that each run computes again from cached
+        inputs.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])

@@ -83,24 +83,18 @@ class Choices:
     def unplaced(self) -> "Choices":
         """A copy of these compiler settings in which :attr:`ahead` is 0.
 
-        The compiler works in two steps. The first step makes the instructions, with each load
-        directly before the instructions that use its data. The second step moves loads earlier, by
-        at most :attr:`ahead` groups of instructions.
-
-        The first step does not use :attr:`ahead`. So settings that differ only in :attr:`ahead`
-        have equal copies, and the compiler does the first step once for all of them.
+        Settings that differ only in the distance of loads from their use (:attr:`ahead`) have equal
+        copies. The compiler makes the instructions once for all of them.
         """
         return replace(self, ahead=0)
 
 
 @dataclass(frozen=True)
 class DataPlacement:
-    """One possible placement of a decoder's data in memories, with a limit for prompt chunks.
+    """A possible placement of a decoder's data in memories, and the most prompt tokens in a run.
 
-    The data are embeddings, requantization parameters, keys and values. A placement selects the
-    data that stay on the chip; each run loads the other data that it needs. A prompt chunk is the
-    group of prompt tokens that one run processes; its largest size is :attr:`rows`. The compiler
-    tries several placements in order, and uses the first with which the decoder fits the machine.
+    The data are embeddings, requantization parameters, keys and values. The compiler uses the first
+    of several placements with which the decoder fits the machine.
     """
 
     rows: int

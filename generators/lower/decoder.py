@@ -45,25 +45,10 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def bring_rotations(self) -> None:
-        """Append instructions that bring a run's rotary embedding rows to a scratchpad buffer.
+        """Append instructions that copy or load a run's rotary embedding rows to the scratchpad.
 
-        A rotary embedding has a table with a row of cosines and sines for each position. Usually
-        the instructions bring one row for each token of a run. They load the row if the table is in
-        external memory, and copy it if the table is in the scratchpad.
-
-        Nothing is appended in three cases:
-
-        - The model has no rotary embedding.
-        - The layers can read the table itself: it is in the scratchpad, a run has one text, and all
-          layers have a rotary embedding.
-        - An earlier call has appended the instructions.
-
-        Two cases need other rows:
-
-        - If only some layers have a rotary embedding: each of these layers gets a separate copy of
-          the rows.
-        - If each run computes the keys of all cached tokens again: the rows for all these tokens
-          are loaded.
+        A row has the cosines and sines of one position. Nothing is appended without a rotary
+        embedding, after an earlier call, or if the layers can read the table in the scratchpad.
         """
         here = self.plan.data_placement.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -73,10 +58,11 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Append instructions that write one token's embedding to row ``row`` from ``first`` on.
+        """Append instructions that write one token's embedding to the scratchpad.
 
-        Registers ``word`` and ``place`` have the byte offsets of a row of the vocabulary and of a
-        row of the positions. The row of positions is ``behind`` rows after the latter.
+        It becomes row ``row`` of the tensor at ``first``. Register ``word`` has the byte offset of
+        a row in the vocabulary's table, and ``place`` that of a row in the position table.
+        ``behind`` is added to the latter row's number.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -110,8 +96,9 @@ class Layers(Instructions):
     def layers(self) -> None:
         """Append the instructions of all layers, up to the norm before the output head.
 
-        Layers are iterations of a loop if weights stay on the chip, or parameters are loaded in
-        each run. For a source, the keys and values of all layers of the decoder follow.
+        Layers are iterations of a loop if weights stay on the chip, or if each run loads
+        requantization parameters. For an encoder-decoder's encoder, keys and values for all decoder
+        layers follow.
         """
         before, *layers, after = ending_ahead(self.graph)
         rows_stay = self.plan.data_placement.rows_stay
@@ -151,10 +138,10 @@ class Layers(Instructions):
         self._waiting = []
 
     def lower_linear(self, step: Step) -> None:
-        """Append a linear layer's instructions, or leave this to a later operation.
+        """Append a linear layer's instructions, or leave them to a later operation.
 
-        Queries, keys and values are left to the attention, and an MLP's first layers to its last
-        one, so that their products and requantizations alternate.
+        The attention appends the layers for its queries, keys and values, unless a norm of each
+        head follows them directly. The last layer of an MLP appends the layers before it.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:
@@ -238,13 +225,11 @@ class Layers(Instructions):
                 self.multiply_ready((op, *behind)[-1].target, ready)
 
     def head(self, text: int = 0) -> None:
-        """Add the instructions of the output head: the vocabulary's scores for one token.
+        """Append the instructions of the output head: the vocabulary's scores for one token.
 
-        - If a run processes a chunk of a prompt, the token is the chunk's last one.
-        - If a run processes one token of each of several texts, the token is that of text ``text``.
-
-        The scores are written to the scratchpad buffer ``logits``. If requantization parameters are
-        streamed from external memory, the scores are stored in external memory instead.
+        The token is the run's last one, or that of text ``text`` if a run has several texts. The
+        scores are in the buffer ``logits``, or in external memory if each run loads requantization
+        parameters.
         """
         passing, bodies = self.plan.data_placement.passing, list[list[Node]]()
         cols = self.config.array.cols

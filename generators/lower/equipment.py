@@ -11,8 +11,8 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
     """Return ``config`` with the units that quantization options require.
 
-    Mixed activations need INT16 operands, ``wide_functions`` the polynomial unit, ``deferred`` a
-    memory of at least ``rows`` factors. Weight formats are added only if there are none.
+    If norms or softmaxes are ``deferred``, the machine can keep at least ``rows`` row factors. The
+    weight formats of the options are added only if the configuration has none.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)
@@ -34,24 +34,11 @@ def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
 
 
 def with_packed_cache(config: Config, decoder: Decoder) -> Config:
-    """Return ``config`` with weight slots in which the decoder's keys and values can be stored.
+    """Return ``config`` with weight slots that can store the decoder's narrow keys and values.
 
-    A weight slot is storage in the array for one weight tile. Weight slots must be able to store
-    two elements in a byte if all these conditions are met:
-
-    - The KV cache is in weight slots.
-    - The decoder's values have fewer than 8 bits.
-    - ``config.packed_cache`` is false.
-
-    Then the result is a copy of ``config`` with the changes in the next list. Otherwise the result
-    is ``config``.
-
-    - ``packed_cache`` is true.
-    - ``low_rows`` is the number of 8-bit elements in each key whose other elements have fewer bits.
-      A key is a column of a slot. The lower 4 bits of its 8-bit elements are in additional rows of
-      the slot, one row for each element. If all elements have 8 bits, no additional rows are
-      needed, and ``low_rows`` is 0.
-    - ``block_exponents`` is true if several values share an exponent.
+    If the KV cache is in the array and its values have fewer than 8 bits, ``packed_cache``,
+    ``low_rows`` and ``block_exponents`` are set. A configuration with ``packed_cache`` stays as it
+    is.
     """
     resident = config.array.weight_depth > RING_SLOTS
     if decoder.kv_bits == NARROW_BITS or config.packed_cache or not resident:

@@ -1,9 +1,4 @@
-"""Setup programs, which load weights and other data into the chip before the first token.
-
-The data may exceed external memory, or need more instructions than the program memory holds. Then
-they are divided into parts, each with a setup program. For each part, the host writes the data to
-external memory and runs the program.
-"""
+"""Setup programs, which load weights and other data into the chip before the first token."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,15 +43,9 @@ def fills(
 ) -> list[Fill]:
     """Return as few setup programs as possible, which together load ``image`` into the chip.
 
-    ``image`` has all bytes to load, and may be larger than external memory. Each :class:`Fill` has
-    a part of ``image``, and a setup program that copies this part to memories on the chip. For each
-    :class:`Fill`, the host writes the part to external memory, and runs the program.
-
-    - ``drafts`` are the instructions of all setup programs in execution order. Each LOAD copies a
-      range of ``image``, which must have at most ``memory_bytes`` bytes. The ranges of successive
-      LOADs may be in any order.
-    - ``memory_bytes`` is the size of external memory, and so the largest size of a part.
-    - ``assemble`` is a function that returns the program words of a list of instructions.
+    Each :class:`Fill` has a part of ``image``, of at most ``memory_bytes`` bytes. ``drafts`` are
+    the instructions in order; a LOAD copies a range of ``image``. ``assemble`` returns their
+    program words.
     """
     parts = [_Part()]
     for draft in drafts:
