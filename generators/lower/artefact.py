@@ -53,9 +53,9 @@ class Artefact(Host):
     ) -> int:
         """Return the fewest bytes that an inference must load from external memory.
 
-        Input, weights and parameters count once; with ``again``, those that stay on the chip do
-        not. ``rows`` is the number of input rows (default the most), ``bits`` that of nested
-        weights.
+        ``rows`` is the number of input rows, by default the most. If ``again`` is true, weights and
+        parameters that stay on the chip are not counted. ``bits`` (8, 4 or 2) is the precision of
+        nested weights.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:
@@ -72,14 +72,9 @@ class Artefact(Host):
     def macs(self, position: int = 0, source: int = 0, *, rows: int | None = None) -> int:
         """Return the number of multiply-accumulates in a run, for linear layers and attention.
 
-        Padding is not counted. For an encoder, ``rows`` is the number of rows in all inputs of the
-        run, by default the largest possible.
-
-        For a decoder, the run processes one token:
-
-        - ``position``: the token's index in the text. It attends to itself and to earlier tokens in
-          the cache.
-        - ``source``: number of tokens of a source text, to which it also attends.
+        For an encoder, ``rows`` is the number of rows in all inputs, by default the most. A
+        decoder's run processes the token with index ``position``, which also attends to ``source``
+        tokens of a source text.
         """
         if not self.reads_tokens:
             return self.batch * self.graph.macs(self.length(rows))

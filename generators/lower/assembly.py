@@ -88,10 +88,9 @@ class Assembly(Generic[Source]):
     def words(self, nodes: Sequence[Node], addresses: Mapping[str, int]) -> list[int]:
         """Return the program words that encode ``nodes``, which are instructions and loops.
 
-        ``addresses`` is a dictionary from buffer name to scratchpad address. Some loops cannot be
-        encoded, for example a loop in which an operand does not grow by the same amount in each
-        iteration. If :attr:`unrolls` is true, all loops of ``nodes`` are then unrolled. Otherwise
-        :class:`FitError` is raised.
+        ``addresses`` is a dictionary from buffer name to scratchpad address. If a loop cannot be
+        encoded, all loops are unrolled if :attr:`unrolls` is true. Otherwise :class:`FitError` is
+        raised.
         """
         name, config = self.memory.name, self.memory.config
         made = program_words(nodes, addresses, config)
@@ -117,14 +116,10 @@ class Assembly(Generic[Source]):
         return Executable(self.memory.config, words, entries)
 
     def trial(self, addresses: Mapping[str, int]) -> "Trial[Source]":
-        """Encode the model's programs as program words, and predict the cycles of these programs.
+        """Return a :class:`Trial`: the model's programs as words, with their predicted cycles.
 
-        The result is a :class:`Trial`, one candidate in the compiler's search for fast programs. It
-        contains the program words and the predicted cycles. ``addresses`` is a dictionary from
-        buffer name to the scratchpad address that the program words contain.
-
-        Raises :class:`FitError` if a loop cannot be encoded, or if the programs exceed the program
-        memory.
+        ``addresses`` is a dictionary from buffer name to scratchpad address. Raises
+        :class:`FitError` if a loop cannot be encoded, or if the programs exceed the program memory.
         """
         program = self.program(addresses)
         drafts, timeline, cycles, cost = list[Draft](), list[Span](), dict[str, int](), list[int]()
@@ -164,15 +159,11 @@ class Trial(Generic[Source]):
 
     @property
     def source(self) -> Source:
-        """Data from which the compiler made the programs of this trial.
+        """Data from which the compiler made the programs.
 
-        A trial is one attempt to compile a model with certain settings, such as the size of loads.
-        The type of the data depends on the model:
-
-        - For a decoder: a ``Plan``, which has the locations of weights, parameters, keys and values
-          in memory.
-        - For an encoder: a ``Placed``, which has the instructions, and the scratchpad address of
-          each buffer.
+        For a decoder, it is a ``Plan``: the locations of weights, parameters, keys and values in
+        memory. For an encoder, it is a ``Placed``: the instructions with the addresses of their
+        buffers.
         """
         return self.assembly.source
 
@@ -206,10 +197,11 @@ def first_fit(
     skips_smaller: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
-    """Compile a model with several settings in turn; return the first result that fits, or None.
+    """Return the result of the first compiler settings with which a model fits, or None.
 
-    ``make`` raises :class:`FitError` if settings do not fit. If ``skips_smaller`` is then true,
-    smaller settings of the same list are skipped, and those smaller than one of ``known`` always.
+    ``series`` has lists of settings to try in order. ``make`` raises :class:`FitError` if settings
+    do not fit. If ``skips_smaller`` then returns True, smaller settings in the list are skipped.
+    Settings at most as large as one of ``known`` are always skipped.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)
@@ -306,14 +298,9 @@ def place(
 ) -> tuple[dict[str, int], Mapping[str, int]]:
     """Return the scratchpad addresses of all buffers, and the fixed addresses among them.
 
-    Both results are dictionaries from buffer name to address.
-
-    - ``used`` has the time in which each buffer is used. Buffers may share bytes at different
-      times.
-    - ``held`` are fixed addresses of some buffers. If the other buffers do not fit beside them, all
-      buffers get new addresses, and the second result is empty.
-
-    Raises :class:`FitError` if the buffers do not fit the scratchpad.
+    If buffers do not fit beside the fixed addresses ``held``, all get new addresses, and the second
+    result is empty. ``used`` has the lifetimes of buffers. Raises :class:`FitError` if the
+    scratchpad is too small.
     """
     addresses = allocate(used, memory.buffers, memory.config, held)
     if addresses is not None:

@@ -1,11 +1,6 @@
 """Assignment of scratchpad buffers to banks, so that few reads wait for each other.
 
-If two buffers of one bank are read in the same cycle, one of the reads waits. The predicted
-timeline of a program shows these cycles for each pair of buffers. Their number is the cost of the
-pair in one bank.
-
-The search moves buffers to other banks, and exchanges buffers, to lower the sum of all costs. It
-ends after at most :data:`ROUNDS` passes. Every bank must have room for its buffers.
+If two buffers of one bank are read in the same cycle, one of the reads waits.
 """
 
 from collections import defaultdict
@@ -102,11 +97,10 @@ def _together(
 
 
 class Banks:
-    """Assigns buffers to scratchpad banks, so that there are few bank conflicts.
+    """Search for scratchpad banks of buffers, so that few reads of one bank wait for each other.
 
-    A bank conflict is a cycle in which two buffers in one bank are read at the same time. ``costs``
-    are the conflicts (cycles) of two buffers if they are in one bank. ``used`` are the buffers'
-    lifetimes, and ``held`` are the addresses of buffers that must not move.
+    ``costs`` are the cycles in which two buffers in one bank would be read at the same time.
+    ``used`` are the buffers' lifetimes, and ``held`` the addresses of buffers that must not move.
     """
 
     def __init__(
@@ -126,13 +120,9 @@ class Banks:
             self.near[buffer][other] = self.near[other][buffer] = cycles
 
     def run(self) -> dict[str, int]:
-        """Return buffer addresses that cause fewer bank conflicts than the original addresses.
+        """Return buffer addresses (bytes) with fewer bank conflicts, or the original addresses.
 
-        A bank conflict is a cycle in which two buffers in one bank are read at the same time. To
-        reduce the predicted number of conflicts, buffers are moved to other banks, or are exchanged
-        between banks. If this is not possible, the result is the original addresses.
-
-        The result is a dictionary from buffer name to address (bytes).
+        A bank conflict is a predicted cycle in which two buffers in one bank are read.
         """
         for _ in range(ROUNDS):
             # What suffers most comes first.

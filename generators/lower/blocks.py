@@ -1,14 +1,6 @@
-"""Division of tensors into blocks, which are stored in separate scratchpad buffers.
+"""Division of tensors into blocks of rows or of columns, each in a separate scratchpad buffer.
 
-An instruction accesses each operand in a single scratchpad bank. So a block should fit a bank, and
-an operand must be inside one block. A tensor is divided in one of two ways:
-
-- Blocks of whole rows are used if an instruction, such as a norm, needs whole rows. They are also
-  used for the model's input and output, unless these can be moved in blocks of columns.
-- Blocks of columns are used for all other tensors.
-
-Blocks of columns do not divide the columns of an attention head. They divide the columns of a
-weight tile only if a block would otherwise be too large.
+An instruction accesses each operand in one scratchpad bank, so a block should fit a bank.
 """
 
 import itertools
@@ -58,9 +50,9 @@ def cut(total: int, marks: Iterable[int]) -> list[Part]:
 def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[list[Part]]:
     """Cut ``total`` elements at the positions ``marks``, and divide each interval into equal parts.
 
-    Each interval has as few parts as possible. The size of its parts is a multiple of ``unit``, and
-    at most ``most * unit``. Only the last part of an interval may be smaller. It need not be a
-    multiple of ``unit``. The result has a list for each interval: its parts (first, count).
+    The result has a list for each interval: its parts (first, count), as few as possible. Their
+    size is a multiple of ``unit``, at most ``most * unit``; the last part of an interval may be
+    smaller.
     """
     return [
         [(first + begin, n) for begin, n in parts(count, even(-(-count // unit), most) * unit)]
@@ -80,11 +72,9 @@ def turn(index: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Division of a tensor into blocks, which are stored in separate scratchpad buffers.
+    """Division of a tensor into blocks of rows or of columns, in separate scratchpad buffers.
 
-    If whole rows are needed, for example by a norm, each block has some rows with all columns.
-    Otherwise each block has some columns with all rows. Tensors that use the same buffer one after
-    another have the same division.
+    Tensors that use the same buffers one after another have the same division.
     """
 
     buffer: str
@@ -194,20 +184,11 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 
 
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
-    """Return the division of a tensor into blocks of columns, each of at most ``most`` bytes.
+    """Return the division of a tensor into as few blocks of columns as possible.
 
-    A block is a part of the tensor with a separate scratchpad buffer. A tensor of at most ``most``
-    bytes is one block. Otherwise the width of the blocks is a multiple of a unit (a number of
-    columns). There are as few blocks as possible, of equal width; only the last block may be
-    narrower.
-
-    ``units`` has one or more units, the preferred one first. The function uses the first unit whose
-    columns have at most ``most`` bytes. If there is no such unit, it uses the last unit: then each
-    block is one unit, and has more than ``most`` bytes.
-
-    For example, a tensor has 12 columns of 100 bytes, ``most`` is 500 and ``units`` is (8, 2). A
-    unit of 8 columns has 800 bytes, so the unit of 2 columns is used. The result has three blocks
-    of 4 columns.
+    A block has at most ``most`` bytes. Its width, except the last, is a multiple of the first of
+    ``units`` (numbers of columns) that has at most ``most`` bytes. If all are larger, each block is
+    one unit, the last of ``units``.
     """
     step = tensor.columns
     if tensor.bytes > most:
@@ -236,10 +217,8 @@ def column_parts(op: Norm | Convert, blocks: Mapping[str, Blocks]) -> list[Part]
 def row_rescales(op: Op, blocks: Mapping[str, Blocks]) -> list[Rescale]:
     """Return the requantization parameters of a norm or a conversion, for each column range.
 
-    A conversion changes the scale or the width of a tensor's elements. The result is a list with
-    one :class:`Rescale` for each column range from :func:`column_parts`. A :class:`Rescale` has the
-    bias, multiplier and shift of each column in the range. If all columns have the same parameters,
-    the list has a single element, for all ranges.
+    The ranges are those of :func:`column_parts`. If all columns have the same parameters, the list
+    has a single element, for all ranges.
     """
     assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
     if op.rescale.per_tensor:

@@ -39,11 +39,10 @@ def compile_model(
     options: Options | None = None,
     progress: Progress | None = None,
 ) -> Artefact:
-    """Calibrate, quantize and compile an encoder; return the compiled model.
+    """Return a compiled encoder, after calibration and quantization of its float model.
 
-    ``progress`` gets the finished steps and all steps. Raises :class:`InputError` if the model
-    cannot run on the configuration, and its subclass :class:`FitError`, which names the field, if
-    it is too large.
+    ``progress`` is called with the numbers of finished steps and of all steps. Raises
+    :class:`InputError` if the model cannot run on the configuration, or does not fit its memories.
     """
     options = options or Options()
     if options.sparse and not config.sparse_lanes:

@@ -1,9 +1,4 @@
-"""Programs of an encoder, with scratchpad addresses of the tensors and weights that they use.
-
-The host starts a program by a name such as ``encode``. Loads from external memory are moved ahead
-of the instructions that use the data. If the scratchpad has no room, parts of tensors are stored to
-external memory until their next use.
-"""
+"""Programs of an encoder, with scratchpad addresses of the tensors and weights that they use."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,8 +49,9 @@ class Placed:
 def placed(lowered: Lowered, choices: Choices) -> Placed:
     """Return an encoder's instructions with the scratchpad addresses of their buffers.
 
-    ``choices`` has the distance of loads, and whether blocks may be moved to external memory if the
-    scratchpad has no room. Raises :class:`FitError` if the encoder does not fit.
+    Loads are at most ``choices.ahead`` groups of instructions before their use. If
+    ``choices.spills`` is true, activations may leave for external memory. Raises :class:`FitError`
+    if the encoder does not fit.
     """
     memory, sizes = lowered.memory, lowered.memory.buffers
     sections = _sections(lowered, choices)
