@@ -27,9 +27,12 @@ def checked_graph(
 ) -> Graph[D]:
     """Return the model with rounded multipliers, after a check that a machine supports it.
 
-    Memories are not checked. Raises :class:`FitError`, with values for fields of ``config``, if a
-    unit is missing or a size too small. Raises :class:`InputError` if ``rows``, ``texts``,
-    ``cache`` or a number format is not supported.
+    ``rows`` is the most tokens of one text in a run. Memory sizes are not checked.
+
+    - :class:`FitError` is raised if a unit is missing, or a field of ``config`` does not suit the
+      model. The error proposes values.
+    - :class:`InputError` is raised if ``rows``, ``texts``, ``cache`` or a number format is not
+      supported.
     """
     whole: IntegerGraph = graph
     model, deep = whole.description, config.array.weight_depth > RING_SLOTS
@@ -175,13 +178,10 @@ def _check_factors(graph: IntegerGraph, config: Config, texts: int) -> None:
 
 
 def check_described(model: network.Description, config: Config, *, wide_functions: bool) -> None:
-    """Raise :class:`InputError` if a configuration lacks a unit that a model needs.
+    """Raise :class:`InputError` if a configuration lacks a unit that a model description needs.
 
-    The check reads the model's description, before quantization. Units that only quantization
-    requires are checked later. The error names the configuration fields to set.
-
-    If ``wide_functions`` is true, activation functions will be computed by polynomials of INT16
-    values. Otherwise they will be computed by tables.
+    The error names the fields to set. ``wide_functions`` is true if activation functions are
+    computed by polynomials of INT16 values, not by tables.
     """
     nodes = builder.network(model).all_nodes
     functions = {node.activation for node in nodes if isinstance(node, network.Linear)}

@@ -84,11 +84,10 @@ def check_memory(
 def check_units(
     model: Description, weights: Weights, config: Config, options: Quantization
 ) -> None:
-    """Raise :class:`InputError` if the machine lacks a hardware unit that a large model needs.
+    """Raise :class:`InputError` before calibration if the machine lacks a unit for a large model.
 
-    A large model has at least :data:`MANY` weights, and its calibration takes long. So this check
-    is before calibration. Smaller models are checked by the compiler after calibration. The error
-    names the configuration fields to set.
+    The error names the configuration fields to set. Models with fewer than :data:`MANY` weights are
+    not checked.
     """
     if sum(weights[name].size for name in _linear_weights(model)) >= MANY:
         check_described(model, config, wide_functions=options.wide_functions)
@@ -97,9 +96,8 @@ def check_units(
 def check_rows(model: ModelDescription, config: Config) -> None:
     """Raise :class:`InputError` if a large encoder attends to more tokens than a machine supports.
 
-    The machine limits the scores of one query (``max_row``) and the products in one sum
-    (``max_k``). Attention needs both limits to be at least the number of tokens. The error names a
-    remedy. Encoders with fewer than :data:`MANY` scores are not checked here, but by the compiler.
+    The limits are the fields ``max_row`` and ``max_k``. The error names a remedy. Encoders with
+    fewer than :data:`MANY` scores are not checked.
     """
     if model.layers * model.heads * model.sequence**2 < MANY:
         return
@@ -135,8 +133,9 @@ def check_layers(
 ) -> None:
     """Raise :class:`InputError` before calibration if a large model does not fit a configuration.
 
-    Only the first :data:`LAYERS` layers are quantized; equal ones stand for the others. The error
-    names larger configurations that fit. ``progress`` gets the compilations begun and the most.
+    The first :data:`LAYERS` layers are quantized, and copied for the others if all are alike. The
+    error names larger configurations that fit. ``progress`` is called before each compilation for
+    one of them.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

@@ -43,7 +43,7 @@ class Reason(IntEnum):
 class FitError(InputError):
     """Error for a model that does not fit a memory or a unit of the machine.
 
-    - ``remedies``: changes of the configuration, from field names to the least values.
+    - ``remedies``: alternative changes of the configuration, each from field names to values.
     - ``reason``: the kind of reason.
     - ``excess``: the needed size of the memory (bytes, words or weight slots), else 0.
     - ``hopeless``: true if smaller loads do not help.
@@ -101,8 +101,8 @@ def doubled(config: Config, field: str, least: int = 0) -> dict[str, int]:
 def remedy(error: FitError, progress: Progress = lambda done, total: None) -> str:
     """Return a clause for an error message that names larger configurations for a model.
 
-    An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. Each was compiled, at
-    most :data:`MOST_TRIES` in all. ``error`` must come from a ``with`` block of
+    An example is ``it fits with acc_depth=512, or with rows=8 and cols=8``. If none fits, the
+    clause has the number of configurations tried. ``error`` must come from a ``with`` block of
     :func:`prepare_remedy`.
     """
     attempt = error.attempt
