@@ -12,8 +12,8 @@ class MemoryTiming:
     """The timing of an external memory, in cycles of the memory port's clock.
 
     The memory accepts requests while it transfers words of earlier bursts, so their latencies
-    overlap. Raises :class:`InputError` if no word can ever be transferred, or a field is more than
-    100,000.
+    overlap. Raises :class:`InputError` if a field is out of range or more than 100,000, or if the
+    refresh fields contradict each other.
     """
 
     # Changes of rows and banks take no time, as in a controller with interleaved banks.

@@ -152,7 +152,7 @@ def testbench_files(
 ) -> dict[str, str]:
     """Return the files of an accelerator's testbench, a dictionary from file name to text.
 
-    The testbench loads the program ``words`` to the file ``program``, and the content ``memory``,
+    The testbench loads the program ``words`` from the file ``program``, and the content ``memory``,
     then executes ``steps``. Loading and each run may take ``limit`` cycles. ``top`` names the
     accelerator's module.
     """

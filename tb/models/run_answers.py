@@ -31,7 +31,7 @@ def run_answers(
 
     ``answers`` lists pairs (question, right answer). The float model ``source`` answers them, too.
     ``progress`` gets the numbers of answered and all questions. Raises :class:`InputError` if a
-    question is too long.
+    question or the simulator cannot be used.
     """
     questions = [source_tokens(program, tokenizer, question) for question, _ in answers]
     session = TextSession(program, machine, timing)

@@ -62,9 +62,9 @@ def run_texts(
 ) -> dict[str, Any]:
     """Continue two prompts by at most ``steps`` tokens each; return the texts and measurements.
 
-    A run processes a token of each text. Except ``cycles``, measurements are of runs with both
-    texts. Arguments and errors are those of :class:`celosia.tb.models.run_text.TextRun`; no prompt
-    may be empty.
+    ``cycles``, ``mismatches`` and ``tensors`` cover all runs, counters only runs with both texts.
+    Arguments and errors are those of :class:`celosia.tb.models.run_text.TextRun`; no prompt may be
+    empty.
     """
     sampling = sampling or Sampling()
     if steps < 1:
