@@ -9,8 +9,8 @@ from celosia.models import Model
 from celosia.tb.models.self_check import decoder_error, encoder_error
 
 MOST_CYCLES = 10_000_000
-"""Most predicted cycles of a check that :func:`celosia.compile` makes; a longer one takes minutes.
-"""
+"""Most predicted cycles of an inference, or of :data:`TOKENS` tokens, of a program that
+:func:`celosia.compile` checks; the check of a longer one takes minutes."""
 TOKENS = 6
 """Tokens of each text with which a language model is checked."""
 _SEED = 1

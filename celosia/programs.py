@@ -316,7 +316,10 @@ class Program(Shown):
 
     @property
     def is_short(self) -> bool:
-        """True if :meth:`check` takes at most 10 million predicted cycles, so a few seconds."""
+        """True if an inference, or six tokens, take at most 10 million predicted cycles.
+
+        :meth:`check` then takes seconds.
+        """
         runs = TOKENS if self.code.reads_tokens else 1
         return runs * (self.cycles or 0) <= MOST_CYCLES
 

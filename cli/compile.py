@@ -89,8 +89,8 @@ def compile_command(
     celosia evaluate, and the FOLDER of celosia flash and of celosia host run.
 
     The program is checked before it is written: the golden machine, an exact model in software,
-    must compute the integers of the quantized model. If that takes
-    more than 10 million cycles, the program is not checked (checked: False).
+    must compute the integers of the quantized model. A program whose inference, or six tokens, take
+    more than 10 million cycles is not checked (checked: False).
 
     With --add it also writes Verilog, a testbench or C files. The expected outputs in a testbench
     and in C files are integers computed by the golden machine.
@@ -122,7 +122,8 @@ def compile_command(
     make = _decoder if text else _encoder
     began, worked = time.perf_counter(), time.process_time()
     program, inputs = make(model, config, used, values)
-    if program.is_short:
+    checked = program.is_short
+    if checked:
         with progress(f"Check of {model}"):
             program.check()
     seconds, worked = time.perf_counter() - began, time.process_time() - worked
@@ -148,7 +149,7 @@ def compile_command(
             )
             write_files(folder, written, outdated(folder, written))
         result = _figures(program, timing, None if text else len(inputs) * used) | {
-            "checked": program.is_short,
+            "checked": checked,
             "seconds": seconds,
             "processor_seconds": worked,
             "peak_bytes": peak_bytes(),

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,7 @@ import pytest
 
 import celosia
 import celosia as library
-from celosia import compiling
-from celosia.arch.instruction import unpack
-from celosia.arch.isa import DEFINITIONS, POP_SHIFT
 from celosia.generators.frontend.source import Source
-from celosia.generators.runtime.host import Host
 from celosia.tb.machine.memory_timing import FAR
 from celosia.tb.models.run_inputs import cosine
 
@@ -53,43 +48,6 @@ def test_the_names_are_these_and_documented() -> None:
         _ = celosia.lode
     with pytest.raises(AttributeError, match=r"module 'celosia\.hdl' has no attribute 'Array'"):
         _ = celosia.hdl.Array
-
-
-def damaged(code: Host) -> Host:
-    """Return a program with zeros in place of all weights in external memory."""
-    return replace(code, setup=[replace(fill, image=bytes(len(fill.image))) for fill in code.setup])
-
-
-@pytest.mark.parametrize("name", ["digits", "tales"])
-def test_a_program_that_computes_other_integers_is_refused(name, request) -> None:
-    program = request.getfixturevalue(name)
-    program.check()
-    with pytest.raises(celosia.RunError, match=f"program of model {name} is wrong.* integer ref"):
-        replace(program, code=damaged(program.code)).check()
-
-
-def test_engines_that_race_are_refused(digits) -> None:
-    words = [*digits.code.words]
-    steps = [*unpack(words)]
-    waiting = next(at for at, step in enumerate(steps) if step.pop)
-    place = sum(DEFINITIONS[step.opcode].words for step in steps[:waiting])
-    words[place] &= ~(0xF << POP_SHIFT)  # the token is not waited for
-    with pytest.raises(celosia.RunError, match="The compiler's program is refused"):
-        replace(digits, code=replace(digits.code, words=words)).check()
-
-
-def test_compile_checks_a_short_program(monkeypatch) -> None:
-    model, config = celosia.load("digits"), celosia.config("small")
-    compiled = compiling.compile_model
-
-    def wrong(*arguments: Any) -> Any:
-        return damaged(compiled(*arguments))
-
-    monkeypatch.setattr(compiling, "compile_model", wrong)
-    with pytest.raises(celosia.RunError, match="which is a fault of Celosia"):
-        celosia.compile(model, config)
-    monkeypatch.setattr("celosia.programs.MOST_CYCLES", 1000)
-    assert not celosia.compile(model, config).is_short
 
 
 def test_importing_it_imports_nothing_heavy() -> None:

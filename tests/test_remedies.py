@@ -195,7 +195,7 @@ def test_arguments_that_stand_beside_a_model(tmp_path: Path) -> None:
     FOLDERS["mean"](folder)
     path = folder / "sentence_bert_config.json"
     change(path, config_args={"hidden_act": "relu"})
-    with refused("; put what it changes into config.json or tokenizer_config.json"):
+    with refused("; move its settings to config.json or tokenizer_config.json"):
         load_source(str(folder))
     change(path, config_args=None)
     change(folder / "config.json", hidden_act="relu")

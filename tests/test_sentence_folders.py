@@ -54,9 +54,9 @@ def test_scores_have_the_function_of_their_cross_encoder(
     lines = ["\t".join(pair) for pair in PAIRS]
     cross_encoder(tmp_path / "plain", classes)
     scored(tmp_path / "model", name, classes)
-    plain, found = (np.array(embedded(tmp_path / each, lines)) for each in ("plain", "model"))
+    plain, values = (np.array(embedded(tmp_path / each, lines)) for each in ("plain", "model"))
     sigmoid = "sigmoid" in name or (name == "usual" and classes == 1)
-    np.testing.assert_allclose(found, 1 / (1 + np.exp(-plain)) if sigmoid else plain)
+    np.testing.assert_allclose(values, 1 / (1 + np.exp(-plain)) if sigmoid else plain)
 
 
 @pytest.mark.long
@@ -69,8 +69,8 @@ def test_scores_have_the_function_of_their_cross_encoder(
 def test_scores_are_those_of_sentence_transformers(tmp_path: Path, name: str, classes: int) -> None:
     scored(tmp_path / "model", name, classes)
     lines = ["\t".join(pair) for pair in PAIRS]
-    found = embedded(tmp_path / "model", lines)
-    np.testing.assert_allclose(found, scores(name, classes), atol=1e-5)
+    values = embedded(tmp_path / "model", lines)
+    np.testing.assert_allclose(values, scores(name, classes), atol=1e-5)
 
 
 @pytest.mark.long

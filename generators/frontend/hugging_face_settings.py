@@ -113,7 +113,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "forward": (_Texts, "that of texts, whose method is forward"),
     "elsewhere": (
         Annotated[dict[str, object], Meta(max_length=0)],
-        "empty, as it is not read; put what it changes into config.json or tokenizer_config.json",
+        "empty, as it is not read; move its settings to config.json or tokenizer_config.json",
     ),
     "outputs": (Literal["token_embeddings", "scores"], "token_embeddings or scores"),
     "vector": (Literal["sentence_embedding"], "sentence_embedding"),

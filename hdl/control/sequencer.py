@@ -215,7 +215,7 @@ class Sequencer(Component):
         action = Signal(Action)
         m.d.comb += action.eq(Mux(outside & present, Action.REFUSE, now.action))
         # Refused: unknown opcodes, reserved bits, LOOPs too deep or with a count that does not fit,
-        # ENDLOOPs without LOOP, SETs of other registers than 1 to 15, words behind the last one.
+        # ENDLOOPs without LOOP, SETs of other registers than 1 to 15, words after the last one.
         wrong = Signal()
         value = Signal(IMMEDIATE_WIDTH)
         m.d.comb += [

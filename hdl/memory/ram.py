@@ -22,7 +22,7 @@ class Ram(Component):
     write_addr: Signal
     """The word to write."""
     write_data: Signal
-    """The word, of which the parts with a bit of ``write_en`` are written."""
+    """The word to write; a part is written if its bit of ``write_en`` is 1."""
 
     def __init__(
         self,

@@ -146,7 +146,7 @@ def run_inferences(
     """Run a compiled model on inputs, on a new machine; return outputs and measurements.
 
     ``simulator`` is a simulator's name or ``golden``. If ``window`` is not 0, a simulated run is
-    recorded in windows of so many cycles. :func:`infer` has the other arguments. Raises
+    recorded in windows of this number of cycles. :func:`infer` has the other arguments. Raises
     :class:`InputError` if the simulator cannot run.
     """
     machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)

@@ -128,8 +128,10 @@ def _answer(session: TextSession, text: Sequence[int]) -> None:
         session.encode(text[: session.program.source_positions])
     else:
         session.begin()
-    session.take(text[:-STEPS])
-    for number in text[-STEPS:]:
+    # A token is chosen after at least one.
+    prompt = text[:-STEPS] or text[:1]
+    session.take(prompt)
+    for number in text[len(prompt) :]:
         session.choose()
         session.step(number)
     session.logits()

@@ -145,8 +145,8 @@ def scores(name: str, classes: int = 1) -> list[list[float]]:
     with tempfile.TemporaryDirectory() as place:
         scored(Path(place) / "model", name, classes)
         model = package.CrossEncoder(str(Path(place) / "model"), device="cpu")
-        found: list[list[float]] = model.predict(PAIRS).reshape(len(PAIRS), classes).tolist()
-        return found
+        predicted: list[list[float]] = model.predict(PAIRS).reshape(len(PAIRS), classes).tolist()
+        return predicted
 
 
 def embeddings() -> dict[str, list[list[float]]]:

@@ -55,7 +55,10 @@ _ROTATED = ("1",), ("1", "01", "10")  # layers with a rotation, of one layer and
 _DEPTH = 1200  # words; longer programs are refused, most before they are made
 LARGE = "blocks"
 """The kind of cases whose models have more rows, columns and layers."""
-_LARGE_DEPTH, _LARGE_TOKENS, _LARGE_TILES, _LARGE_LAYERS = 1 << 12, 40, (1, 2, 3, 4), 5
+_LARGE_DEPTH = 1 << 12  # words
+_LARGE_TOKENS = 40  # fewer
+_LARGE_TILES = 1, 2, 3, 4  # columns, at most
+_LARGE_LAYERS = 5  # fewer
 _CONTEXT = 7  # tokens, at most
 _ZEROS = 0.0, 0.0, 0.0, 0.7  # shares of tiles
 _BANK = 8, 13  # logarithm of a bank's bytes
