@@ -18,6 +18,11 @@ class Multiplier(Component):
     width is below 1.
     """
 
+    en: Signal
+    """1 to load the registers, with ``gating`` only those of the operands."""
+    clear: Signal
+    """1 to set the product to 0 in the next cycle."""
+
     def __init__(
         self,
         width: int,
@@ -180,9 +185,13 @@ class MultiplierPair(Component):
     """Two signed 8-bit multipliers with enables at the operand registers.
 
     Registers of ``a_0`` and ``a_1`` load while ``a_en`` is 1, those of ``b_0`` and ``b_1`` while
-    ``b_en`` is 1. ``p_i`` is the product of the values that the registers of ``a_i`` and ``b_i``
-    had in the previous cycle.
+    ``b_en`` is 1.
     """
+
+    p_0: Signal
+    """Product of the registers of ``a_0`` and ``b_0`` in the previous cycle."""
+    p_1: Signal
+    """Product of the registers of ``a_1`` and ``b_1`` in the previous cycle."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -31,6 +31,9 @@ class Normalizer(Component):
     :class:`InputError` if ``width`` is not from 1 to 64.
     """
 
+    en: Signal
+    """1 to advance the pipeline, 0 to hold it."""
+
     def __init__(self, width: int):
         if not 1 <= width <= MAX_WIDTH:
             raise InputError(f"Operand width must be from 1 to {MAX_WIDTH} bits, not {width!r}")
@@ -85,6 +88,19 @@ class Normalizer(Component):
 
 class _Inverse(Component):
     """The pipeline of both functions: normalize, evaluate, adjust the mantissa."""
+
+    en: Signal
+    """1 to advance the pipeline, 0 to hold it."""
+    valid_i: Signal
+    """1 if ``x`` is an operand."""
+    x: Signal
+    """The operand, an unsigned integer."""
+    valid_o: Signal
+    """``valid_i``, after ``latency`` cycles with ``en`` at 1."""
+    mantissa: Signal
+    """Mantissa of the result; 0 if ``x`` was 0."""
+    exponent: Signal
+    """Exponent of the result, a power of two; 0 if ``x`` was 0."""
 
     def __init__(self, width: int, polynomial: Polynomial, root: int):
         self.normalizer = Normalizer(width)

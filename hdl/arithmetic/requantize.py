@@ -19,9 +19,11 @@ class RoundingShift(Component):
     """Rounds ``x / 2**amount`` to nearest, ties away from zero, as the sum ``floor + up``.
 
     ``floor`` is the quotient rounded down, and ``up`` is 0 or 1. ``amount`` is from 0 to 31.
-    Latency is one cycle with ``en`` at 1. Raises :class:`InputError` if ``width``, the bits of
-    ``x``, is not positive.
+    Latency is one cycle with ``en`` at 1. Raises :class:`InputError` if ``width`` is not positive.
     """
+
+    x: Signal
+    """The signed number to divide; it has ``width`` bits."""
 
     latency = 1
 

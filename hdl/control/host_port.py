@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.config import Config
@@ -44,6 +45,8 @@ class HostRegisters(RunRegisters):
     bits of ``count_NAME``.
     """
 
+    largest: data.View
+    """The largest element and its column, for ARGMAX_VALUE and ARGMAX."""
     busy: Signal
     """1 during a run, and until the core has recovered."""
     program_en: Signal

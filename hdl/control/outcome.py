@@ -20,10 +20,14 @@ class Outcome(Component):
     - ``cause``: reason of the end (:class:`celosia.arch.registers.Cause`).
     - ``abort``: 1 when the core must be reset.
     - ``busy``: 1 during a run, and until ``recovered`` is 1.
-    - ``interrupt``: bit 0 is set after the cause NONE, else bit 1. ``take`` clears them.
+    - ``interrupt``: bit 0 is set after the cause NONE, else bit 1.
     - ``irq``: 1 if ``interrupt & enable`` is not 0.
     """
 
+    recovered: Signal
+    """1 if the reset of the core has finished, so that a run may begin."""
+    take: Signal
+    """A bit at 1 sets that bit of ``interrupt`` to 0."""
     enable: Signal
     """The register INTERRUPT_ENABLE."""
     forget: Signal

@@ -18,6 +18,8 @@ class Recovery(Component):
     ``abort``.
     """
 
+    abort: Signal
+    """1 to reset the core and clear its memories."""
     close: Signal
     """1 to request the isolation of the core from external memory."""
     closed: Signal

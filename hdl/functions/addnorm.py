@@ -100,6 +100,9 @@ class NormalizeLane(Component):
     per cycle.
     """
 
+    value: Signal
+    """The normalized element with 16 fraction bits, ``latency`` cycles later."""
+
     latency = 5
 
     def __init__(self, *, max_row: int):

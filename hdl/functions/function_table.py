@@ -16,7 +16,7 @@ from celosia.arch.polynomial import (
 )
 from celosia.hdl.arithmetic.polynomial import horner
 from celosia.hdl.component import Component
-from celosia.hdl.functions.table import table_write_signature
+from celosia.hdl.functions.table import TableWritePort
 from celosia.hdl.memory.protected import error_port, errors_of, gather, protected_ram
 from celosia.hdl.stream.pipeline import delay
 
@@ -48,7 +48,7 @@ class FunctionLane(Component):
                 "slot": In(max(1, ceil_log2(slots))),
                 "value": Out(signed(8)),
                 "result": Out(signed(8)),
-                "write": In(table_write_signature(slots)),
+                "write": In(TableWritePort(slots)),
                 **error_port(level),
             }
         )
@@ -111,7 +111,7 @@ class FunctionTable(Component):
                 "slot": In(max(1, ceil_log2(slots))),
                 "value": Out(values),
                 "result": Out(values),
-                "write": In(table_write_signature(slots)),
+                "write": In(TableWritePort(slots)),
                 **error_port(level),
             }
         )

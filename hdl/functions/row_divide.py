@@ -38,6 +38,15 @@ class DivideLane(Component):
     nearest. Latency is ``DIVIDE_LATENCY`` cycles.
     """
 
+    mantissa: Signal
+    """Mantissa of the exponential, in units of 2**-16."""
+    shift: Signal
+    """Right shift of ``mantissa`` (bits)."""
+    inverse: Signal
+    """Mantissa of the reciprocal of the row's sum, in units of 2**-16."""
+    scale: Signal
+    """Right shift of ``inverse`` (bits)."""
+
     def __init__(self, scale_width: int):
         super().__init__(
             {

@@ -22,10 +22,14 @@ class RowQueue(Component):
     ``ROW_LATENCY`` cycles after the value on.
     """
 
+    beat: data.View
+    """The beat to append, in the cycle of its ``commit`` or later."""
     beat_en: Signal
     """1 to append ``beat`` to the queue."""
     commit_last: Signal
     """1 if the beat of ``commit`` is its row's last."""
+    row: data.View
+    """The value of the oldest row that lacks one."""
     row_en: Signal
     """1 to append ``row``, the value of a row, in the order of rows."""
 

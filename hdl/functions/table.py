@@ -12,12 +12,20 @@ from celosia.hdl.memory.protected import error_port, errors_of, gather, protecte
 from celosia.hdl.stream.pipeline import data_register
 
 
-def table_write_signature(slots: int) -> wiring.Signature:
-    """Return the signature of a :class:`LookupTable`'s write port, seen from the writer."""
-    slot = unsigned(max(1, ceil_log2(slots)))
-    return wiring.Signature(
-        {"en": Out(1), "slot": Out(slot), "index": Out(8), "value": Out(signed(8))}
-    )
+class TableWritePort(wiring.Signature):
+    """The write port of a :class:`LookupTable` with ``slots`` tables, seen from the writer.
+
+    - ``en``: 1 to write an entry.
+    - ``slot``: the table.
+    - ``index``: the entry, 0 to 255.
+    - ``value``: the entry's new value.
+    """
+
+    def __init__(self, slots: int):
+        slot = unsigned(max(1, ceil_log2(slots)))
+        super().__init__(
+            {"en": Out(1), "slot": Out(slot), "index": Out(8), "value": Out(signed(8))}
+        )
 
 
 class LookupTable(Component):
@@ -38,7 +46,7 @@ class LookupTable(Component):
                 "index": In(data.ArrayLayout(signed(8), lanes)),
                 "slot": In(max(1, ceil_log2(slots))),
                 "value": Out(data.ArrayLayout(signed(8), lanes)),
-                "write": In(table_write_signature(slots)),
+                "write": In(TableWritePort(slots)),
                 **error_port(level),
             }
         )

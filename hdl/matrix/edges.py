@@ -16,12 +16,23 @@ from celosia.hdl.stream.pipeline import delay, history, ring, stairs
 class ActivationEdge(Component):
     """The array's left edge: delays the activation and weight slot number of row r by r + 1 cycles.
 
-    A weight slot stores one tile. Bit r of ``o_live`` is 1 if the activation of row r on ``o_a`` is
-    valid and not zero. ``zeros`` is the number of zero activations of two cycles earlier.
+    A weight slot stores one tile.
     """
 
     valid: Signal
-    """Bit of each row: 1 if its vector of activations is valid."""
+    """1 if ``a`` is a vector of activations."""
+    a: data.View
+    """Activation of each row."""
+    slot: Signal
+    """The weight slot that the vector on ``a`` uses."""
+    o_a: data.View
+    """Activation of row r, r + 1 cycles after ``a``."""
+    o_slot: data.View
+    """Weight slot of row r, r + 1 cycles after ``slot``."""
+    o_live: Signal
+    """Bit r is 1 if the activation of row r on ``o_a`` is valid and not zero."""
+    zeros: Signal
+    """Number of zero activations of the valid vector of two cycles earlier, else 0."""
 
     def __init__(self, config: MatrixConfig):
         self.array = config.array
@@ -126,6 +137,13 @@ class SumEdge(Component):
     The sum of column c is delayed by ``cols - 1 - c - late[c]`` cycles, at least 0. ``late[c]`` is
     the column's additional latency. ``o_valid`` is ``valid``, ``latency`` cycles later.
     """
+
+    valid: Signal
+    """1 with each vector, ``latency`` cycles before its sums leave."""
+    i: data.View
+    """Sum of each column, as the column outputs it."""
+    o: data.View
+    """Sums of a vector, all columns in the same cycle."""
 
     def __init__(self, *, late: Sequence[int], width: int, latency: int, sleep: bool = False):
         self.late = tuple(late)

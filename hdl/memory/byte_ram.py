@@ -1,6 +1,6 @@
 """A single-port memory with byte writes."""
 
-from amaranth.hdl import unsigned
+from amaranth.hdl import Signal, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -9,7 +9,14 @@ from celosia.hdl.component import Component
 
 
 class BytePort(wiring.Signature):
-    """The port of a :class:`ByteRam`, seen from the unit that accesses the memory."""
+    """The port of a :class:`ByteRam`, seen from the unit that accesses the memory.
+
+    - ``en``: 1 to write or read the word at ``addr``.
+    - ``addr``: the word's number.
+    - ``mask``: a bit for each byte, 1 to write it, all 0 to read the word.
+    - ``write_data``: the bytes to write.
+    - ``read_data``: the word of the last read, from the next cycle on.
+    """
 
     def __init__(self, width: int, depth: int):
         super().__init__(
@@ -30,6 +37,9 @@ class ByteRam(Component):
     If ``mask`` is 0, the word is read; ``read_data`` has it from the next cycle until the next
     read.
     """
+
+    write_data: Signal
+    """The bytes to write, of which ``mask`` selects some."""
 
     def __init__(self, width: int, depth: int):
         super().__init__(

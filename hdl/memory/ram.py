@@ -10,15 +10,18 @@ from celosia.hdl.component import Component
 class Ram(Component):
     """A memory of ``depth`` words of ``width`` bits, initially 0, with a write and a read port.
 
-    - ``write_en``: a bit for each ``part`` bits of a word.
-    - ``read_data``: the word of the last cycle with ``read_en`` at 1, from the next cycle on.
-
     A read in the cycle of a write to the same word returns the old word, or the new one if
     ``transparent`` is true. If ``ordered`` is false, it is undefined.
     """
 
+    read_en: Signal
+    """1 to read the word at ``read_addr``."""
     read_addr: Signal
     """The word to read."""
+    read_data: Signal
+    """The word of the last cycle with ``read_en`` at 1, from the next cycle on."""
+    write_en: Signal
+    """A bit for each ``part`` bits of a word, 1 to write them."""
     write_addr: Signal
     """The word to write."""
     write_data: Signal

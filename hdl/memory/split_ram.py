@@ -12,9 +12,12 @@ WHOLE = 512
 class SplitRam(Ram):
     """A deep :class:`Ram` made of two memories, which needs narrower multiplexers.
 
-    Memories of up to ``WHOLE`` words are not split. If ``stages`` is 1, ``read_data`` is one cycle
-    later. A read in the cycle of a write to the same word is undefined.
+    Memories of up to ``WHOLE`` words are not split. A read in the cycle of a write to the same word
+    is undefined.
     """
+
+    read_data: Signal
+    """The word of the last read, from the next cycle on, or one later if ``stages`` is 1."""
 
     def __init__(self, width: int, depth: int, *, part: int, stages: int = 0):
         super().__init__(width, depth, part=part, ordered=False)

@@ -30,6 +30,22 @@ class MicroCore(Component):
     reports event ``signal_value``.
     """
 
+    weight: Signal
+    """1 if ``operand`` is the next weight."""
+    weights: Signal
+    """1 if the two bytes read on ``sp`` are the next weights."""
+    blank: Signal
+    """1 if the next weight is 0."""
+    enter: Signal
+    """1 if ``operand`` is the next activation."""
+    enters: Signal
+    """1 if the two bytes read on ``sp`` are the next activations."""
+    begin: Signal
+    """1 if sums of the next vector are for accumulator row ``row``."""
+    take: Signal
+    """1 to read and clear accumulator row ``row``."""
+    step: Signal
+    """1 to advance ``sum`` by a column."""
     operand: Signal
     """A weight or an activation, for the array's input ``byte``."""
     row: Signal

@@ -142,7 +142,9 @@ class MicroDecode(Component):
     """
 
     operation: In(6)
+    """The number of an operation, the lowest bits of a micro-instruction."""
     control: Out(CONTROL)
+    """Control bits of the operation."""
     store: Out(1)
 
     def circuit(self, m):

@@ -14,10 +14,16 @@ from celosia.hdl.ports import HostPort
 class MicroHost(RunRegisters):
     """The host's registers of the microcoded machine; CYCLES is the only counter.
 
-    ``run`` is 1 from the beginning of a run until ``over`` or ``abort`` is 1. If ``write_en`` is 1,
-    ``write_data`` must be stored at ``write_addr`` of the data memory. :class:`RunRegisters`
-    describes the other ports.
+    ``run`` is 1 from the beginning of a run until ``over`` or ``abort`` is 1. Other ports
+    are those of :class:`RunRegisters`.
     """
+
+    write_en: Signal
+    """1 to store ``write_data`` at ``write_addr`` of the data memory."""
+    write_addr: Signal
+    """The word of the data memory to write."""
+    write_data: Signal
+    """The word to write."""
 
     def __init__(self, program_depth: int, memory: Map):
         self._map = memory

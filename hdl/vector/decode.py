@@ -38,6 +38,13 @@ class VectorDecoder(Component):
     the configuration lacks all instructions with it.
     """
 
+    command: data.View
+    """The command to decode."""
+    opcode: data.View
+    """One bit for each opcode."""
+    flag: data.View
+    """One bit for each flag."""
+
     def __init__(self, instructions: Iterable[Definition]):
         self.instructions = [each for each in instructions if each.engine == Engine.VECTOR]
         super().__init__(

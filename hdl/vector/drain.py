@@ -23,6 +23,16 @@ class DrainReader(Component):
     cycles, further ones each cycle.
     """
 
+    acc_addr: Signal
+    """The accumulator row of row 0 in tile 0; read in the cycle of ``start``."""
+    acc_stride: Signal
+    """Accumulator rows from a tile to the next; read in the cycle of ``start``."""
+    m: Signal
+    """Number of rows; read in the cycle of ``start``."""
+    n: Signal
+    """Number of columns of all tiles; read in the cycle of ``start``."""
+    o: stream.Interface
+    """Sums of some columns of a row; ``keep`` is 1 in all bits."""
     asked: Signal
     """1 in the cycle in which the last row is requested."""
     by_row: Signal

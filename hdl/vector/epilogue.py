@@ -17,7 +17,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.functions.argmax import ArgmaxUnit, largest_layout
 from celosia.hdl.functions.function_table import FunctionTable
 from celosia.hdl.functions.rotary import RotaryUnit
-from celosia.hdl.functions.table import LookupTable, table_write_signature
+from celosia.hdl.functions.table import LookupTable, TableWritePort
 from celosia.hdl.memory.protected import error_port
 from celosia.hdl.ports import WritePort
 from celosia.hdl.stream.credits import CreditQueue
@@ -41,17 +41,31 @@ class Epilogue(Component):
 
     - ``start``, ``done``: 1 at the beginning and at the last write of a command. In between, inputs
       hold except streams and ``o_walk``.
-    - ``i``: 32-bit results.
-    - ``words``: parameters; word k is for beat k of ``i``.
-    - ``residual``: operands for ``add``, ``rotate`` and ``times``.
     - ``o_walk``: addresses (:class:`Walker`), in the cycle of ``start``, with ``registered`` also
       in the next, and while ``owes`` is 1.
-    - ``largest``: result of ``argmax``.
 
     Throughput is one beat per cycle, latency ``latency`` or more. ``rotate`` and ``times`` add
     ``RotaryUnit.latency``, ``polynomial`` ``polynomial_latency``.
     """
 
+    i: stream.Interface
+    """32-bit results."""
+    words: stream.Interface
+    """Parameters; word k is for beat k of ``i``."""
+    residual: stream.Interface
+    """Operands for ``add``, ``rotate`` and ``times``."""
+    largest: data.View
+    """Result of ``argmax``."""
+    add: Signal
+    """1 to add the elements of ``residual``."""
+    rotate: Signal
+    """1 to rotate pairs of elements; ``residual`` has cosines and sines."""
+    times: Signal
+    """1 to multiply by the elements of ``residual``, less ``r_zero``."""
+    polynomial: Signal
+    """1 to evaluate the activation function as a polynomial, without a table lookup."""
+    argmax: Signal
+    """1 to search for the largest element."""
     column: Signal
     """The number of the command's first column."""
     look_up: Signal
@@ -89,7 +103,7 @@ class Epilogue(Component):
             "write": Out(WritePort(config.access)),
         }
         if config.activation:
-            members["table_write"] = In(table_write_signature(config.table_slots))
+            members["table_write"] = In(TableWritePort(config.table_slots))
             members |= error_port(config.protected("parameters"))
         rotary, argmax = config.vector.rotary, config.vector.argmax
         members |= inputs(

@@ -6,17 +6,31 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.vector_config import VectorConfig
 from celosia.hdl.component import Component
-from celosia.hdl.functions.table import table_write_signature
+from celosia.hdl.functions.table import TableWritePort
 from celosia.hdl.vector.beats import beat_layout
 
 
 class Fill(Component):
     """Writes beats of ``i`` to the parameter memory (``params``) or a function table (``table``).
 
-    ``start`` begins a transfer to parameter word or table ``addr``. A beat is a line of a parameter
-    word, or has entry e of a table in byte ``e % scratchpad_align``. ``done`` is 1 in the last
-    beat's cycle.
+    A beat is a line of a parameter word, or has entry e of a table in byte
+    ``e % scratchpad_align``. ``done`` is 1 in the last beat's cycle.
     """
+
+    start: Signal
+    """1 before the first beat, to begin a transfer."""
+    params: Signal
+    """1 during a transfer to the parameter memory."""
+    table: Signal
+    """1 during a transfer to a table."""
+    addr: Signal
+    """The first parameter word, at ``start``; or the table, throughout the transfer."""
+    param_en: Signal
+    """1 to write the beat on ``i`` to line ``param_line`` of word ``param_addr``."""
+    param_addr: Signal
+    """The parameter word to write."""
+    param_line: Signal
+    """The line of the word to write."""
 
     def __init__(self, config: VectorConfig):
         largest = max(config.vector.words, config.table_slots)
@@ -32,7 +46,7 @@ class Fill(Component):
             "param_line": Out(range(config.param_lines)),
         }
         if config.activation:
-            members["table_write"] = Out(table_write_signature(config.table_slots))
+            members["table_write"] = Out(TableWritePort(config.table_slots))
         super().__init__(members)
 
     def circuit(self, m):

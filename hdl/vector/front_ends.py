@@ -25,6 +25,10 @@ class FrontEnds(Component):
     beat on ``o``.
     """
 
+    opcode: data.View
+    """One bit for each opcode, decoded from ``command``."""
+    flag: data.View
+    """One bit for each flag, decoded from ``command``."""
     owes: Signal
     """1 from ``start`` until the first SOFTMAX has accepted its last input beat."""
     start: Signal

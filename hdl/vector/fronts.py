@@ -197,9 +197,15 @@ class NormFront(Component):
     """Processes the input of NORM: normalizes rows of ``n`` 16-bit elements of ``i``.
 
     If ``add`` is 1, elements of ``r`` are added first. ``o_sum`` outputs the elements before
-    normalization. :class:`AddNormUnit` has ``rms`` and ``eps``. With ``row_factors``, ``o`` is not
-    normalized; see ``factor``.
+    normalization. With ``row_factors``, ``o`` is not normalized; see ``factor``.
     """
+
+    rms: Signal
+    """1 for the RMS norm, 0 for the layer norm; without effect with ``row_factors``."""
+    eps: Signal
+    """Added to ``n**2`` times the variance, or the mean square with ``rms``."""
+    o: stream.Interface
+    """The normalized elements; with ``row_factors``, the elements before normalization."""
 
     def __init__(self, config: VectorConfig):
         lanes = config.vector.lanes

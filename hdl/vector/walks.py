@@ -1,6 +1,7 @@
 """Computes the address sequences that a vector command accesses, for each reader and writer."""
 
 from amaranth.hdl import Mux, Signal
+from amaranth.lib import data
 from amaranth.lib.wiring import In, Out
 
 from celosia.arch.functions import TABLE_ENTRIES
@@ -19,6 +20,25 @@ class VectorWalks(Component):
     DRAIN processes groups of ``array.cols`` columns, one after another. All other commands process
     whole rows.
     """
+
+    command: data.View
+    """The vector command."""
+    opcode: data.View
+    """One bit for each opcode, decoded from ``command``."""
+    flag: data.View
+    """One bit for each flag, decoded from ``command``."""
+    i: data.View
+    """Scratchpad addresses of the input; of the data for PARAMS and TABLE."""
+    r: data.View
+    """Scratchpad addresses of the second operand."""
+    o: data.View
+    """Scratchpad addresses of the output."""
+    s: data.View
+    """Scratchpad addresses of the sums that a NORM normalizes."""
+    params: data.View
+    """Parameter words for the output."""
+    pre: data.View
+    """Parameter words for sums that are requantized before a SOFTMAX or NORM."""
 
     def __init__(self, config: VectorConfig):
         self.param_addr_width = max(1, (config.vector.words - 1).bit_length())
