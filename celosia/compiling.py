@@ -227,8 +227,8 @@ def compile_decoder(
     if the folder has none. ``show`` reports progress as in :func:`compile_encoder`; the other
     arguments are those of :func:`compile`.
 
-    Raises :class:`InputError` before any work if one of ``prompts``, continued by ``steps`` tokens,
-    is longer than the model allows.
+    Raises :class:`InputError` before calibration if one of ``prompts``, continued by ``steps``
+    tokens, is longer than the model allows.
     """
     source = model.source
     assert isinstance(source, TextSource)

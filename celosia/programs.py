@@ -93,12 +93,11 @@ class Program(Shown):
 
     @property
     def cycles(self) -> int | None:
-        """Predicted number of cycles of one run of the program.
+        """Predicted cycles of one run; None for a microcoded machine.
 
-        A run is an inference of an encoder. For a language model a run processes one token, at the
-        last position for which the cache of keys and values has room. The prediction assumes an
-        external memory with the timing :data:`celosia.tb.machine.memory_timing.FAR` (a latency of
-        40 cycles). The value is None for a microcoded machine.
+        A run is an encoder's inference, or a language model's token at the last position of its
+        cache. The external memory has the timing :data:`celosia.tb.machine.memory_timing.FAR` (a
+        latency of 40 cycles).
         """
         return self.predicted(FAR)
 
@@ -114,13 +113,11 @@ class Program(Shown):
         return self.code.predict_longest(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the table that ``print`` shows for a program.
+        """Return the table that ``print`` shows: dictionaries of ``figure`` and ``value``.
 
-        Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. The
-        lines are the model's name, the configuration, and the entry points (the parts of the
-        program that a host can start). Then follow the sizes of the program and of its external
-        memory, and the predicted cycles, if known. The table ends with a warning if the quantized
-        model's outputs differ much from the float model's outputs.
+        The figures are the model, the configuration, the entry points, the sizes and the predicted
+        cycles. The last line warns if the integer model's outputs differ much from the float
+        model's.
         """
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
@@ -186,14 +183,11 @@ class Program(Shown):
         progress: Progress | None = None,
         bits: Sequence[int] = (OPERAND_BITS,),
     ) -> Inferences:
-        """Run an encoder on preprocessed inputs; return outputs, cycles and mismatches.
+        """Run an encoder on matrices [tokens, features]; return outputs, cycles and mismatches.
 
-        A mismatch is a tensor that differs from the golden machine's. Each entry of ``rows`` is one
-        input of the machine, a matrix [tokens, features]. ``on`` is a machine, or names one:
-        ``golden``, a simulator or a board's port (:meth:`run`). ``timing`` is the timing of the
-        machine's external memory. ``progress`` is called with the number of finished inputs and the
-        number of all inputs. Run i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of
-        each weight; less than 8 requires nested weights (readable at several widths).
+        ``on`` is a machine or its name, and tensors are compared as in :meth:`run`. ``progress`` is
+        called with the numbers of finished and of all inputs. Run i, counted from 0, reads the
+        upper ``bits[i % len(bits)]`` bits of each weight; less than 8 requires nested weights.
 
         Raises :class:`InputError` if the program is a language model.
         """
@@ -292,10 +286,10 @@ class Program(Shown):
         seed: int = 1,
         timing: MemoryTiming = FAR,
     ) -> Iterator[str]:
-        """Yield the continuation of a text: at most ``steps`` strings, one for each token.
+        """Yield strings that continue a text by at most ``steps`` tokens, or answer it.
 
-        A string is empty while a character's bytes are incomplete. For an encoder-decoder the
-        strings are the answer to the text. At ``temperature`` 0 each token is the likeliest one.
+        Each token gives one string, which is empty while a character's bytes are incomplete; the
+        last string is the rest. At ``temperature`` 0 each token is the likeliest one.
         Otherwise each token is drawn at random from the smallest set of likeliest tokens whose
         probabilities sum to at least ``top_p``. ``on`` names the machine: ``golden``, a simulator
         or a board's port. The machine's results are checked as in :meth:`run`.
@@ -340,7 +334,7 @@ class Program(Shown):
         The error is that of the layer's output on ``inputs``, relative to the float model's output.
         To find the option, the function quantizes the model again with each option, such as INT16
         activations or INT8 weights. If no option reduces the error by more than 5 %, the layer's
-        option is None.
+        option is None. Raises :class:`InputError` if the program was opened from a folder.
         """
         model = self.with_model
         assert self.options is not None, "a compiled program has its options"
@@ -405,7 +399,7 @@ class Program(Shown):
         each prompt is continued by ``steps`` tokens.
 
         If one file cannot be written, none is written. Raises :class:`InputError` if an input does
-        not fit the model, or if the folder cannot be written.
+        not fit, the folder cannot be written, or the program was opened from a folder.
         """
         rows: Sequence[Any] = ()
         if (c or testbench) and self.code.reads_tokens:
