@@ -39,7 +39,7 @@ class ByteRam(Component):
     """
 
     write_data: Signal
-    """The bytes to write, of which ``mask`` selects some."""
+    """The bytes to write; ``mask`` selects which of them are written."""
 
     def __init__(self, width: int, depth: int):
         super().__init__(
