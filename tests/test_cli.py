@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -249,6 +250,15 @@ def test_a_folder_that_cannot_be_written_stays_as_it_was(celosia, tmp_path: Path
             refused(celosia, *words, tmp_path) == f"Cannot write to {tmp_path}: permission denied"
         )
         tmp_path.chmod(stat.S_IRWXU)
+
+
+def test_a_read_only_file_system_is_named(celosia, tmp_path: Path, monkeypatch) -> None:
+    mounted = os.statvfs(tmp_path)
+    flags = SimpleNamespace(f_flag=mounted.f_flag | os.ST_RDONLY)
+    monkeypatch.setattr(os, "access", lambda _, mode: not mode & os.W_OK)
+    monkeypatch.setattr(os, "statvfs", lambda _: flags)
+    words = ("generate", "--config", "tiny", "--unit", "requantizer", "--out", tmp_path)
+    assert refused(celosia, *words) == (f"Cannot write to {tmp_path}: its file system is read-only")
 
 
 def test_a_broken_model_is_refused(celosia, tmp_path: Path) -> None:

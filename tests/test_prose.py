@@ -68,3 +68,12 @@ def test_a_commit_draws_its_docstrings() -> None:
         "tools/docstrings.py: sample",
         "tools/docstrings.py: main",
     ]
+
+
+def test_a_folder_lists_the_findings_of_its_files(capsys, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("It says what it is.\n", encoding="utf-8")
+    monkeypatch.setattr(prose, "tree", lambda: [tmp_path / "page.md", Path("/elsewhere.md")])
+    assert prose.main([str(tmp_path)]) == 0
+    assert capsys.readouterr().out == (
+        f"{tmp_path / 'page.md'}:1: Say the noun that is meant for 'what'.\n"
+    )

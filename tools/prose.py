@@ -1,8 +1,8 @@
 """The prose checker: word list, sentence length, and checks of proselint, over the whole tree.
 
 ``python -m tools.prose`` compares the findings of each folder with the exceptions counted in
-prose.toml, and ends with status 1 if there are more; ``python -m tools.prose FILE ...`` prints the
-findings of some files, a line each.
+prose.toml, and ends with status 1 if there are more; ``python -m tools.prose PATH ...`` prints the
+findings of some files or folders, a line each.
 """
 
 import ast
@@ -133,9 +133,11 @@ def main(names: list[str]) -> int:
     """Check files, or the whole tree; return the exit status."""
     config = _register()
     if names:
-        for name in names:
-            for line, message in findings(Path(name).resolve(), config):
-                print(f"{name}:{line}: {message}")
+        for path in map(Path, names):
+            below = [each for each in tree() if each.is_relative_to(path.resolve())]
+            for each in below if path.is_dir() else [path]:
+                for line, message in findings(each.resolve(), config):
+                    print(f"{each}:{line}: {message}")
         return 0
     counts: Counter[str] = Counter()
     for path in tree():

@@ -20,7 +20,9 @@ def check_folder(folder: Path, names: Iterable[str] = ()) -> None:
         what = "it" if place == folder else place
         raise InputError(f"Cannot write to {folder}: {what} is not a folder")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"Cannot write to {folder}: permission denied")
+        read_only = os.statvfs(place).f_flag & os.ST_RDONLY
+        reason = "its file system is read-only" if read_only else "permission denied"
+        raise InputError(f"Cannot write to {folder}: {reason}")
     for name in names:
         if (folder / name).is_dir():
             raise InputError(f"Cannot write {folder / name}: it is a folder")
