@@ -23,8 +23,8 @@ def array_members(config: MatrixConfig) -> dict[str, Any]:
     - ``i``: vectors of activations.
     - ``i_weights``: lines of weights.
     - ``o``: rows of sums.
-    - ``zeros``: zero activations, two cycles after their vector.
-    - ``scales``, ``scaled``: :func:`scale_members` for ``o``.
+    - ``zeros``: number of zeros in a vector, two cycles later.
+    - ``scales``, ``scaled``: scales of columns (:func:`scale_members`).
     """
     members = {
         "i": In(Flow(activation_layout(config))),
@@ -69,8 +69,9 @@ def activation_layout(config: MatrixConfig) -> data.StructLayout:
 def slot_layout(config: MatrixConfig) -> Any:
     """Return the shape of the field ``slot`` of an activation vector or a line of weights.
 
-    The field is the number of a weight slot (storage in the array for one tile). If
-    :func:`has_column_copies` is true, it is an array with a copy for each column.
+    The field has the number of a weight slot (storage in the array for one tile). If
+    :func:`has_column_copies` is true, the field is an array with a copy of the number for each
+    column.
     """
     slot = range(config.array.weight_depth)
     return data.ArrayLayout(slot, config.array.cols) if has_column_copies(config) else slot
@@ -177,7 +178,7 @@ def sum_width(config: MatrixConfig, products: int) -> int:
 def enter(
     m: Module, config: MatrixConfig, operands: Any, elements: Any, count: Any, zero: Any
 ) -> None:
-    """Drive ``operands`` with the first ``count`` of ``elements`` minus ``zero``, one cycle later.
+    """Drive ``operands`` with the first ``count`` elements minus the zero point, one cycle later.
 
     ``zero`` is the zero point, ignored if the configuration has none. The operands from index
     ``count`` on become 0.

@@ -17,8 +17,8 @@ class BlockEncoder(Component):
     """Encodes two rows of numbers as 4-bit mantissas with one shared exponent.
 
     - ``first``, ``second``: 1 if ``elements`` is the first or the second row.
-    - ``count``: valid elements per row.
-    - ``held``: the first row, while ``o`` is read.
+    - ``count``: number of valid elements per row.
+    - ``held``: the first row, which the caller must supply while it reads ``o``.
     - ``o``: a byte per column, from the cycle after ``second`` on: the first row's mantissa in the
       low half, the second row's in the high half.
     - ``exponent``: shared exponent minus 1, together with ``o``.
@@ -67,10 +67,10 @@ class BlockEncoder(Component):
 
 
 def exponent_widths(config: MatrixConfig) -> list[int]:
-    """Return the number of exponent bits per row that each column of the array stores.
+    """Return how many bits of a row's shared exponent each column of the array stores, as a list.
 
-    The weights of a row can share an exponent of ``EXPONENT_BITS`` bits. The first columns store
-    ``config.slot_exponents`` bits each, the lowest bits first; the other columns store none.
+    An exponent has ``EXPONENT_BITS`` bits. The first columns store ``config.slot_exponents`` bits
+    each, the lowest bits first. Columns after the last bit store 0 bits.
     """
     above = config.slot_exponents
     left = EXPONENT_BITS if above else 0

@@ -31,11 +31,11 @@ class ElementColumn(Component):
     """A column of the systolic array: one multiplier and stored weights per row, and their sum.
 
     - ``a_i``, ``slot_i``, ``part_i``, ``live_i``: for each row, activation, number of its weight,
-      bits to use, and 0 if the activation is zero. Row r must arrive r cycles after row 0.
+      the weight's bits to use, and 0 for a zero activation. Row r must arrive r cycles after row 0.
     - ``sum_o``: the sum of the products.
     - ``row_strobe_i``: bit r writes ``column_data`` to weight ``row_slot_i`` of row r.
     - ``column_strobe_i``: writes ``row_data`` to weight ``column_slot_i``, in row r after r cycles.
-    - ``row_live``, ``column_live``: 0 for a zero weight.
+    - ``row_live``, ``column_live``: 0 if the weight to write is zero.
     - ``awake_i``: 0 disables row r after r cycles.
     - ``beside``, ``product``: :func:`pair_members`.
 

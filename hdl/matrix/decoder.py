@@ -23,9 +23,9 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
     """Return the layout of the control signals of a :class:`WeightDecoder` for one cycle.
 
     - ``format``: number of the weight format, 0 for INT8.
-    - ``have``: stored bits per column for later lines.
-    - ``fetch``, ``scale``: 1 to read codes, or scales.
-    - ``grouped``: 1 if the weights have scales.
+    - ``have``: number of unused bits that each column stores.
+    - ``fetch``, ``scale``: 1 to read a row of codes, or a row of scales.
+    - ``grouped``: 1 if weights have scales.
     """
     members = {"format": range(len(formats) + 1), "fetch": 1, "have": range(OPERAND_BITS)}
     return data.StructLayout(members | present(scale=group > 0, grouped=group > 0))
@@ -34,12 +34,13 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
 class DecodeSteps(Component):
     """Generates the control signals of a :class:`WeightDecoder`, cycle by cycle.
 
-    - ``format``, ``grouped``: weight format, and 1 if weights have scales.
-    - ``advance``: 0 if the next cycle repeats this one.
+    - ``format``, ``grouped``: number of the weight format (0 for INT8), and 1 if weights have
+      scales.
+    - ``advance``: 1 to continue with the next step, 0 to repeat this one.
     - ``tile``: 1, with ``advance``, in the last cycle of a weight tile.
     - ``restart``: 1, with ``tile``, at the end of a column of tiles.
-    - ``step``: the control signals.
-    - ``reads``: 1 if a row of bytes is read.
+    - ``step``: the control signals (:func:`step_layout`).
+    - ``reads``: 1 if a row of bytes is read from memory in this cycle.
     - ``scales``: 1 if this row has scales.
     """
 
@@ -108,9 +109,9 @@ class WeightDecoder(Component):
     - ``o``: the line of weights, one cycle later;
     - ``scales``: each column's scale for INT8 weights, together with ``o``.
 
-    ``step`` selects INT8 weights from ``bytes``, codes from ``bytes``, codes from stored bits, or a
-    row of scales to store, without a line. Weights from codes are multiplied by their scale
-    (equation (12) of docs/formats.md).
+    A line has INT8 weights from ``bytes``, or weights from codes. The codes are in ``bytes``, or
+    left over from earlier bytes. In a cycle that reads scales, the decoder stores them and outputs
+    no line. Weights from codes are multiplied by their scale (equation (12) of docs/formats.md).
     """
 
     def __init__(self, config: MatrixConfig):

@@ -75,8 +75,8 @@ class SleepEdge(Component):
     """The array's upper edge with the option ``sleep``: enables the columns that a vector uses.
 
     A vector enters with ``valid`` at 1, and uses columns 0 to ``n - 1``. Bit c of ``o`` is 1 after
-    ``c + 1`` cycles if the vector uses column c. If ``together[c]`` is true, column c - 1 is
-    enough.
+    ``c + 1`` cycles if the vector uses column c. If ``together[c]`` is true, bit c is also 1 if the
+    vector uses column c - 1.
     """
 
     def __init__(self, *, together: Sequence[bool]):

@@ -39,17 +39,18 @@ def weight_registers(
 class ProcessingElement(Component):
     """Multiplies an activation by a stored weight, and adds the sum of the element above.
 
-    - ``a_i``, ``slot_i``, ``part_i``: activation, number of its weight, bits to use.
+    - ``a_i``, ``slot_i``, ``part_i``: activation, number of its weight, and the weight's bits to
+      use.
     - ``sum_o``: product of ``a_i`` of cycle t plus ``sum_i`` of cycle t + 3, in cycle t + 4; later
       with shared multipliers.
     - ``row_strobe_i``: writes ``column_data`` to weight ``row_slot_i``.
     - ``column_strobe_i``: writes ``row_data`` to weight ``column_slot_i``.
-    - ``NAME_live``, ``live_i``: 0 for a zero weight or activation.
+    - ``NAME_live``, ``live_i``: 0 if the weight to write, or the activation, is zero.
     - ``awake_i``: 0 if the activation counts as 0.
     - ``beside``, ``product``: :func:`pair_members`.
 
-    Every other ``NAME_o`` is ``NAME_i``, one cycle later. No activation may use a weight while it
-    is written.
+    Every other ``NAME_o`` is ``NAME_i``, one cycle later. A weight must not be used while it is
+    written.
     """
 
     def __init__(

@@ -18,10 +18,11 @@ class ActivationEntry(Component):
 
     - ``elements``, ``note``: a vector of activations, and its control fields.
     - ``o``: the vector for the array, one cycle later.
-    - ``macs``: used rows times used columns, two cycles later.
-    - ``gated``: zeros in used rows, three cycles later, from the array's ``zeros``.
+    - ``macs``: number of products (used rows times used columns), two cycles after ``note``.
+    - ``gated``: number of zero activations in used rows, three cycles after ``note``.
+    - ``zeros``: number of zero activations in all rows, from the array.
 
-    If a vector is sent several times, it is counted once.
+    A vector that enters several times is counted once in ``macs`` and ``gated``.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -24,14 +24,14 @@ from celosia.hdl.stream.slice import RegisterSlice
 class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
-    A MATMUL of m rows by T tiles of L lines takes
-    ``(T - 1) * max(m, L) + m + sram_latency + array.latency + acc_settle`` cycles. Add 1 with
-    ``registered``, ``L - 1`` in an adder tree, and 1 if it loads its tiles; otherwise L is 1.
+    A MATMUL of m rows by T tiles takes ``(T - 1) * max(m, L) + m + sram_latency + array.latency +
+    acc_settle`` cycles. L is the number of lines of a tile if the command loads its tiles, else 1.
+    Add 1 if it loads its tiles, 1 with ``registered``, and ``L - 1`` in an adder tree.
 
     - ``a``, ``b``: reads of activations and weights; ``b`` must deliver a tile without a pause;
-    - ``sends``: 1 if a read on ``a`` is accepted;
-    - ``macs``: products with its row, ``sram_latency + 2`` cycles later;
-    - ``gated``: its zeros, one cycle after ``macs``;
+    - ``sends``: 1 if the read of a row on ``a`` is accepted;
+    - ``macs``: number of the row's products, ``sram_latency + 2`` cycles later;
+    - ``gated``: number of the row's zeros, one cycle after ``macs``;
     - ``refused``: 1 if a read must wait;
     - ``filling``: 1 while tiles or rows are left to read;
     - ``working``: 1 until the last sum is added.

@@ -11,9 +11,9 @@ from celosia.hdl.arithmetic.multiplier import Multiplier, PackedMultiplier
 def pair_members(side: str, beside: Any, product: Any) -> dict[str, Any]:
     """Return the ports by which two adjacent columns or array elements share multipliers.
 
-    The right circuit has the multipliers. ``beside`` carries the left circuit's weights to it, and
-    ``product`` their products back. The result is a dictionary from name to port, empty if ``side``
-    is "".
+    The right circuit has the multipliers: it receives the left circuit's weights on ``beside``, and
+    returns their products on ``product``. The result is a dictionary from name to port, empty if
+    ``side`` is "".
     """
     if not side:
         return {}
@@ -30,9 +30,9 @@ def multiply_weight(
 ) -> Value:
     """Connect a multiplier to ``a`` and ``weight``, and return their product.
 
-    If the multiplier is shared, ``pair`` has its ports ``beside`` and ``product``
-    (:func:`pair_members`), and ``product`` is driven with ``a`` times the weight in ``beside``.
-    Otherwise ``pair`` is None.
+    If a circuit on the left shares the multiplier, ``pair`` has the ports ``beside`` and
+    ``product`` of :func:`pair_members`. ``product`` is then driven with ``a`` times the weight on
+    ``beside``. Otherwise ``pair`` is None.
     """
     m.d.comb += multiplier.a.eq(a)
     own = weight[: multiplier.b_width]

@@ -21,10 +21,10 @@ class Retirement(Component):
       that receive a dependency token.
     - ``status.done``: ``last``, ``latency + settle - dispatch`` cycles later, so that an engine
       that waits for the token reads complete sums.
-    - ``offered``: 1 while a command waits.
+    - ``offered``: 1 while a command waits to be accepted.
     - ``taken``: 1 if a command is accepted.
-    - ``named``: 1 while a tile is left.
-    - ``waiting``: drives ``status.stall``.
+    - ``named``: 1 while a command has weight tiles left.
+    - ``waiting``: 1 while a read must wait; drives ``status.stall``.
     - ``working``: 1 from a command's first tile until its last sum is accumulated.
     """
 

@@ -15,13 +15,15 @@ REGISTERED_AHEAD = 2
 class SlotGuard(Component):
     """Delays the load of a weight tile until no product needs the old tile in the same slot.
 
-    - ``slot``, ``line``: the slot to load, and the first line (row or column).
+    A slot is the array's storage for one tile. A line is a row or column of a tile.
+
+    - ``slot``, ``line``: the slot to load, and the number of the first line to load.
     - ``free``: 1 if the load may begin in this cycle.
-    - ``hold``: 1 if a product with the tile in ``slot`` begins.
-    - ``freed``: 1 if the oldest product requests its last activations.
+    - ``hold``: 1 if a multiplication by the tile in ``slot`` begins.
+    - ``freed``: 1 if the oldest multiplication requests its last activations.
     - ``written``: 1 if line ``index`` of a load is requested.
 
-    At most ``2 + 2 * late`` products are in progress.
+    At most ``2 + 2 * late`` multiplications may be in progress.
     """
 
     def __init__(self, *, lines: int, weight_depth: int, late: int, systolic: bool):

@@ -44,7 +44,7 @@ class ActivationStreamer(Component):
     """Reads the activations for each weight tile row by row, and sends them to the array.
 
     - ``i``: a job for each tile (:func:`celosia.hdl.matrix.weights.job_layout`).
-    - ``a``: requests, up to one row per cycle.
+    - ``a``: read requests for rows of activations, up to one row per cycle.
     - ``sends``: 1 if the scratchpad accepts a request.
     - ``elements``, ``note``: the row and its control fields (:func:`vector_layout`),
       ``sram_latency`` cycles after ``sends``.
@@ -52,7 +52,8 @@ class ActivationStreamer(Component):
       be loaded again.
     - ``idle``: 1 if no job is left.
 
-    All rows are sent once for each group of weight bits, or for each byte of INT16 activations.
+    A tile's rows are sent once for each group of weight bits, or for each byte of INT16
+    activations.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -41,13 +41,14 @@ class TreeColumn(Component):
     """A column of the adder tree array: one multiplier per row, and a tree of adders.
 
     - ``a``: activations.
-    - ``slot``, ``part``, ``live``: stored weights, their bits to use, and 0 for each zero
-      activation, ``weights_latency`` cycles before ``a``.
+    - ``slot``, ``part``, ``live``: number of the stored weights, their bits to use, and 0 for each
+      zero activation, ``weights_latency`` cycles before ``a``.
     - ``o``: the sum, ``product_latency + ceil(log2(rows))`` cycles after ``a``.
-    - ``strobe``: a row's bit writes ``weights`` to ``write_slot``, not to ``slot``.
-    - ``lower``: 1 if ``high_rows`` rows count 16-fold, one cycle before ``o``.
-    - ``block``: 1 if weights are 4-bit mantissas, with ``a``.
-    - ``exponents``: stored bits, ``weights_latency`` cycles after ``slot``.
+    - ``strobe``: bit r writes ``weights`` of row r to ``write_slot``, which must differ from
+      ``slot``.
+    - ``lower``: 1, one cycle before ``o``, to multiply ``high_rows`` products by 16.
+    - ``block``: 1, with ``a``, if weights are 4-bit mantissas.
+    - ``exponents``: stored exponent bits, ``weights_latency`` cycles after ``slot``.
     - ``scale``: stored scale, with ``o``.
     - ``beside``, ``product``: :func:`pair_members`.
     """

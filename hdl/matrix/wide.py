@@ -13,10 +13,11 @@ from celosia.hdl.stream.pipeline import delay
 
 
 def byte_members(config: MatrixConfig) -> dict[str, Any]:
-    """Return the fields ``wide`` and ``low`` of a line: a dictionary from name to shape.
+    """Return the optional fields that select which bytes of INT16 elements the array multiplies.
 
-    ``wide`` is 1 if the elements are INT16. ``low`` is 1 if their low bytes are multiplied, 0 for
-    their high bytes. The dictionary is empty if the machine has only INT8 elements.
+    The result is a dictionary from a field's name to its shape, empty if the machine has only INT8
+    elements. ``wide`` is 1 for INT16 elements. ``low`` is 1 to multiply by their low bytes, 0 for
+    their high bytes.
     """
     return present(wide=config.array.wide, low=config.array.wide)
 
@@ -34,10 +35,11 @@ def shift_members(config: MatrixConfig) -> dict[str, Any]:
 def bytes_of(
     line: Any, count: int, wide: ValueLike, low: ValueLike
 ) -> tuple[list[Value], list[Value]]:
-    """Return the bytes to multiply of ``count`` elements, and a carry bit for each byte.
+    """Return two lists: the byte to multiply of each of ``count`` elements, and each byte's carry.
 
-    If ``wide`` is 1, elements are INT16, and the bytes are their low bytes if ``low`` is 1, else
-    their high bytes. A high byte's carry is 1 if the low byte is negative; other carries are 0.
+    If ``wide`` is 0, elements of ``line`` have one byte. If ``wide`` is 1, they have two; ``low``
+    selects the low byte (1) or the high byte (0). The carry is 1 for a high byte whose low byte is
+    negative, otherwise 0.
     """
     places = range(count)
     words = [Mux(wide, Mux(low, line[2 * at], line[2 * at + 1]), line[at]) for at in places]
@@ -45,9 +47,10 @@ def bytes_of(
 
 
 def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
-    """Return a list of signed 9-bit sums: each byte of ``words`` plus its carry bit in ``more``.
+    """Return a list of signed sums of 9 bits: each byte of ``words`` plus the byte's carry bit.
 
-    :func:`bytes_of` returns the bytes and the carry bits.
+    ``more`` has the carry bits; :func:`bytes_of` returns bytes and carry bits. Low bytes are
+    multiplied as signed numbers, so an element is ``256 * (high + carry) + low``.
     """
     return [byte.as_signed() + carry_bit for byte, carry_bit in zip(words, more, strict=True)]
 

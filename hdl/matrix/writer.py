@@ -24,12 +24,12 @@ class WeightWriter(Component):
     - ``o``: the weights, one cycle after ``data``, or two with weight formats. Elements past the
       tile are 0.
 
-    If ``pair`` is 1, ``o`` packs four bits of two lines into each byte, with the latency of the
-    last cycle of ``i``:
+    If the field ``pair`` of ``i`` is 1, two lines become one: each byte of ``o`` has four bits of
+    both. The latency counts from the last of these cycles of ``i``:
 
-    - ``block`` is 0: two cycles, with ``early`` 1 and 0.
-    - ``block`` is 1: three cycles, with ``early`` 1, 1, 0 and ``second`` 0, 1, 0. The third
-      requests no line.
+    - If ``block`` is 0: two cycles, with ``early`` at 1, 0.
+    - If ``block`` is 1: three cycles, with ``early`` at 1, 1, 0 and ``second`` at 0, 1, 0. The
+      third cycle requests no line.
     """
 
     def __init__(self, config: MatrixConfig):
