@@ -16,11 +16,11 @@ from celosia.hdl.vector.walker import Walker
 
 
 class DrainReader(Component):
-    """Reads m rows of n accumulators and clears them; outputs beats of ``lanes`` sums.
+    """Reads and clears m rows of n accumulators; outputs beats, each of ``lanes`` sums of a row.
 
     Row i of tile j (``array.cols`` columns) is accumulator row ``acc_addr + i + j * acc_stride``.
     Tiles are output one after another. The first beat follows ``start`` by ``drain_latency``
-    cycles, further ones each cycle.
+    cycles, and one more beat follows per cycle.
     """
 
     acc_addr: Signal

@@ -39,13 +39,16 @@ def saturate16(total: Value) -> Value:
 class Epilogue(Component):
     """The back end of the vector engine: requantizes results, and writes the output elements.
 
-    - ``start``, ``done``: 1 at the beginning and at the last write of a command. In between, inputs
-      hold except streams and ``o_walk``.
-    - ``o_walk``: addresses (:class:`Walker`), in the cycle of ``start``, with ``registered`` also
-      in the next, and while ``owes`` is 1.
+    - ``start``: 1 at the beginning of a command.
+    - ``done``: 1 at the last write of a command.
+    - ``owes``: 1 from ``start`` until the command's first address is computed.
+    - ``o_walk``: addresses of the output (:class:`Walker`). It must not change in the cycle of
+      ``start``, with ``registered`` in the next cycle, and while ``owes`` is 1.
 
-    Throughput is one beat per cycle, latency ``latency`` or more. ``rotate`` and ``times`` add
-    ``RotaryUnit.latency``, ``polynomial`` ``polynomial_latency``.
+    From ``start`` to ``done``, no other input may change, except streams.
+
+    Throughput is one beat per cycle. Latency is at least ``latency`` cycles; ``rotate`` and
+    ``times`` add ``RotaryUnit.latency``, and ``polynomial`` adds ``polynomial_latency``.
     """
 
     i: stream.Interface
@@ -121,7 +124,7 @@ class Epilogue(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat of values on ``i`` to the write of its elements."""
+        """Fewest cycles from a group of values on ``i`` to the write of the output elements."""
         return self.config.stages + self._depth + 1
 
     @property

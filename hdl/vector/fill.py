@@ -11,10 +11,11 @@ from celosia.hdl.vector.beats import beat_layout
 
 
 class Fill(Component):
-    """Writes beats of ``i`` to the parameter memory (``params``) or a function table (``table``).
+    """Writes beats of ``i`` to the parameter memory, or to a table of an activation function.
 
-    A beat is a line of a parameter word, or has entry e of a table in byte
-    ``e % scratchpad_align``. ``done`` is 1 in the last beat's cycle.
+    A beat is one transfer of bytes from the scratchpad. For the parameter memory, it is a line of a
+    parameter word. For a table, beat e has entry e of the table in byte ``e % scratchpad_align``.
+    ``done`` is 1 in the cycle of the last beat.
     """
 
     start: Signal

@@ -20,9 +20,12 @@ from celosia.hdl.vector.fronts import MapFront, NormFront, SoftmaxFront
 class FrontEnds(Component):
     """The front ends of MAP, SOFTMAX and NORM, which compute the values that are requantized.
 
-    ``i`` and ``r`` have the operands, and ``o`` outputs the values. With the flag ``drain``,
-    ``drained`` replaces ``i``. ``command`` must not change from the first input beat to the last
-    beat on ``o``.
+    - ``i``: elements from the scratchpad.
+    - ``drained``: elements from the accumulators, used instead of ``i`` with the flag ``drain``.
+    - ``r``: elements of the second operand.
+    - ``o``: the computed values.
+
+    ``command`` must not change from the first input beat to the last beat on ``o``.
     """
 
     opcode: data.View

@@ -86,11 +86,14 @@ class SoftmaxFront(Component):
     - ``i``, ``o``: scores and results, row by row.
     - ``start_column``, ``limit``: columns from ``start_column`` to ``limit - 1`` take part in row
       0. ``start_step`` and ``limit_step`` are added from row to row.
-    - ``diagonal_en``: 1 to add ``diagonal_value`` to column ``diagonal + r`` of row r.
+    - ``diagonal_en``: 1 to add ``diagonal_value`` to result ``diagonal + r`` of row r.
     - ``factor``: with ``row_factors``, reciprocal of row r's sum, with index ``number + r``.
-    - ``start``: 1 before the first beat. ``start_column``, ``limit`` and ``number`` must hold while
-      ``owes`` is 1, other inputs to the last result. If those are equal and ``diagonal_en`` is 0, a
-      softmax may start earlier.
+    - ``start``: 1 before a command's first beat.
+    - ``owes``: 1 from ``start`` until all earlier scores are read. ``start_column``, ``limit`` and
+      ``number`` must not change meanwhile.
+
+    The next command must start after the last result, unless its other inputs are equal and
+    ``diagonal_en`` is 0.
     """
 
     diagonal: Signal
@@ -196,8 +199,9 @@ class SoftmaxFront(Component):
 class NormFront(Component):
     """Processes the input of NORM: normalizes rows of ``n`` 16-bit elements of ``i``.
 
-    If ``add`` is 1, elements of ``r`` are added first. ``o_sum`` outputs the elements before
-    normalization. With ``row_factors``, ``o`` is not normalized; see ``factor``.
+    If ``add`` is 1, the elements of ``r`` are first added to those of ``i``. ``o_sum`` outputs the
+    elements before normalization. With the option ``row_factors``, ``o`` has the same elements, and
+    ``factor`` is the number by which a later command multiplies the row.
     """
 
     rms: Signal

@@ -18,9 +18,12 @@ from celosia.hdl.vector.params import word_layout
 class Intake(Component):
     """Requantizes rows of accumulators to 16 bits: equation (1) of docs/numerics.md.
 
-    Accumulator i of beat k of ``i`` uses parameter set ``i % lanes`` of word k of ``words``. ``o``
-    outputs 16-bit elements, ``latency`` cycles later or more, with the word's end marks. Throughput
-    is one beat per cycle.
+    - ``i``: the accumulators, in beats (groups of adjacent elements of a row).
+    - ``words``: word k has the parameter sets for beat k, and the beat's end marks. Element e of a
+      beat uses set ``e % lanes``.
+    - ``o``: 16-bit elements with the end marks, at least ``latency`` cycles later.
+
+    Throughput is one beat per cycle.
     """
 
     def __init__(self, config: VectorConfig):
@@ -35,7 +38,7 @@ class Intake(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a beat on ``i`` to its result on ``o``."""
+        """Fewest cycles from accumulators on ``i`` to the requantized 16-bit elements on ``o``."""
         return 2 * self.config.stages + self._depth
 
     @property
@@ -44,10 +47,10 @@ class Intake(Component):
         return requantizer_latency(registered=self.config.control.registered)
 
     def circuit(self, m):
-        """Place a requantizer for each lane, and a queue for their results.
+        """Place a requantizer for each lane, and a queue for the requantized elements.
 
-        A requantizer never stalls: a beat is accepted only if the queue will have space for its
-        result.
+        A requantizer never stalls: a beat of accumulators is accepted only if the queue will have
+        space for its result.
         """
         lanes, taken = self.config.beat_lanes, Signal()
         beats = slices(m, wiring.flipped(self.i), "door", stages=self.config.stages)

@@ -1,4 +1,4 @@
-"""Storage indices of row factors, which are the numbers by which later commands multiply rows."""
+"""Storage indices of row factors; a later command multiplies a row by the row's factor."""
 
 from amaranth.hdl import Mux, Signal
 from amaranth.lib.wiring import In, Out
@@ -13,9 +13,12 @@ from celosia.hdl.stream.flow import Flow
 class KeptFactors(Component):
     """Outputs the row factors of NORM and SOFTMAX with their storage indices.
 
-    A row factor is a number by which a later command multiplies a row. ``norm`` or ``softmax`` is 1
-    when ``command`` starts. While ``norms`` is 1, no command may start; while ``softmaxes`` is 1,
-    no NORM.
+    A row factor is a number by which a later command multiplies a row.
+
+    - ``norm``, ``softmax``: 1 when ``command``, a NORM or a SOFTMAX, starts.
+    - ``factor``, ``sum_factor``: a computed row factor of the NORM, or of a SOFTMAX.
+    - ``norms``: 1 while factors of a NORM are not computed; no command may start.
+    - ``softmaxes``: 1 while factors of a SOFTMAX are not computed; no NORM may start.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):
@@ -38,7 +41,11 @@ class KeptFactors(Component):
         )
 
     def circuit(self, m):
-        """Count the factors that have not yet arrived, for each kind of started commands."""
+        """Count the row factors that started NORM and SOFTMAX commands have not yet computed.
+
+        A row factor is a number by which a later command multiplies a row. The two kinds of
+        commands have separate counters.
+        """
         m.d.comb += self.first.eq(self.command.params[FACTOR_SHIFT:])
         if self.has_norm:
             self._norms(m)

@@ -11,9 +11,12 @@ from celosia.hdl.ports import command_layout
 class Overlap(Component):
     """Decides when a vector command may begin before the previous one has written its results.
 
-    ``early`` is 1 when the engine must remove command ``i`` from its queue. While ``behind`` is 1,
-    ``o`` is this command, and ``i``, the next, may begin if ``follows`` is 1. ``written`` is 1 at
-    the last write.
+    - ``i``: the first command in the engine's queue.
+    - ``early``: 1 if the engine must remove ``i`` from its queue before the results are written.
+    - ``behind``: 1 from the next cycle until the results of the removed command are written.
+    - ``o``: the removed command while ``behind`` is 1, otherwise ``i``.
+    - ``follows``: 1 if ``i`` may begin while ``behind`` is 1.
+    - ``written``: must be 1 at the last write of a command.
     """
 
     read: Signal

@@ -38,20 +38,21 @@ def param_layout(config: VectorConfig) -> data.StructLayout:
 
 
 def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLayout:
-    """Return the layout of :class:`ParamMemory`'s output: a parameter word for a beat.
+    """Return the layout of :class:`ParamMemory`'s output: the requantization parameters of a beat.
 
-    If ``marked`` is true, the layout also has ``count`` (number of elements of the beat),
-    ``row_last`` (1 for the last beat of a row) and ``last`` (1 for the last beat of the matrix).
+    A beat is a group of adjacent elements of a row. If ``marked`` is true, the layout also has the
+    field ``count``, the number of elements of the beat. ``row_last`` and ``last`` are then 1 for
+    the last beat of a row and of the matrix.
     """
     beat = {"count": range(config.beat_lanes + 1), "row_last": 1, "last": 1}
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
 def held_bits(config: VectorConfig) -> list[int | None]:
-    """Return, for each bit of a parameter word, the position of a stored bit of equal value.
+    """Return, for each bit of a parameter word, the number of the stored bit from which it is read.
 
-    The result is None for a bit that is always 0. An upper bit of a bias or a shift equals the
-    highest stored bit of the number.
+    The memory omits upper bits of a bias or a shift, which equal the highest stored bit of the
+    number. The result is a list with None for each bit that is always 0.
     """
     places: list[int | None] = []
     for lane in range(config.vector.lanes):
@@ -91,17 +92,17 @@ class ParamMemory(Component):
 
     - ``write_en``: stores ``write_data`` in line ``write_line`` of word ``write_addr``, if below
       ``depth``.
-    - ``start``: begins a matrix, whose words have the addresses of ``walk`` (:class:`Walker`).
+    - ``start``: begins a matrix; ``walk`` (:class:`Walker`) has the addresses of its words. With
+      ``fused``, the matrix waits for the end of the previous one.
+    - ``owes``: 1 from ``start`` until the matrix begins; ``walk`` must not change meanwhile.
     - ``o``: one word per cycle, the first 3 cycles after ``start``, plus 1 with ``registered``,
       plus 3 if ``factored``.
-    - ``owes``: with ``fused``, ``start`` may be 1 during a matrix. ``walk`` must hold while
-      ``owes`` is 1.
 
-    If ``factored`` is true, there are more inputs:
+    If ``factored`` is true, a word can be multiplied by a row factor:
 
-    - ``kept``: stores a row factor.
-    - ``factors``: 1 to multiply row r by factor ``factor + r``, or tile j by ``factor + j`` if
-      ``by_tile``.
+    - ``kept``: a row factor to store.
+    - ``factors``: 1 to multiply row r by factor ``factor + r``, or tile j by factor ``factor + j``
+      if ``by_tile`` is 1.
     """
 
     def __init__(

@@ -53,11 +53,11 @@ def place_layout(addr_width: int) -> data.StructLayout:
 
 
 def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
-    """Let ``start`` begin sequences of addresses of ``walker``; return 1 while one waits to begin.
+    """Let ``start`` begin a sequence of addresses of ``walker``; return 1 while it waits to begin.
 
-    If ``behind`` is false, ``start`` must be 0 during a sequence. Otherwise a sequence follows the
-    current one without a gap. While the result is 1, ``walker.walk`` must describe the sequence
-    that waits.
+    If ``behind`` is true, a sequence follows the previous one without a gap. ``walker.walk``
+    describes the sequence, and must not change while the result is 1. If ``behind`` is false,
+    sequences must not overlap.
     """
     if not behind:
         m.d.comb += walker.start.eq(delay(m, start, walker.stages, reset=True))
@@ -74,9 +74,10 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
 
 
 def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
-    """Return the output stream of ``walker``, after two register slices if its ``stages`` is 1.
+    """Return the stream of addresses of ``walker``, after two register slices or none.
 
-    If ``forward`` is true, the second slice stores one beat instead of two, and needs less logic.
+    The slices exist if ``walker.stages`` is 1. If ``forward`` is true, the second slice stores one
+    address instead of two, and needs less logic.
     """
     near = slices(m, walker.o, "near", stages=walker.stages)
     return slices(m, near, "ahead", stages=walker.stages, forward=forward)
@@ -91,11 +92,11 @@ class Walker(Component):
 
     - ``base``: address of the first beat.
     - ``beat_step``, ``row_step``, ``tile_step``: distances between beats, rows and tiles.
-    - ``period``: if not 0, addresses of a row repeat after it; it must exceed the steps of beats
-      and tiles.
+    - ``period``: if not 0, distances from a row's begin are modulo ``period``. It must exceed
+      ``beat_step`` and ``tile_step``.
 
-    If ``stages`` is 1, ``walk`` must be the same one cycle before ``start``. Rows and columns are
-    at least 1. Addresses are modulo ``2**addr_width``.
+    If ``stages`` is 1, ``walk`` must be valid one cycle before ``start``. Rows and columns are at
+    least 1. Addresses are modulo ``2**addr_width``.
     """
 
     def __init__(self, addr_width: int, *, wraps: bool = False, stages: int = 0):

@@ -16,9 +16,9 @@ from celosia.hdl.vector.walker import walk_layout
 class VectorWalks(Component):
     """Computes the address sequences of a vector command's operands; combinational.
 
-    Each output is the input ``walk`` of a :class:`Walker`. Address k is for beat k of the command.
-    DRAIN processes groups of ``array.cols`` columns, one after another. All other commands process
-    whole rows.
+    Each output describes a sequence (:func:`walk_layout`): address k is for the k-th group of
+    elements that the command processes. DRAIN processes tiles of ``array.cols`` columns, one after
+    another. All other commands process whole rows.
     """
 
     command: data.View
