@@ -32,11 +32,11 @@ def build(
 ) -> dict[str, Any]:
     """Synthesize, place and route a machine for a board; return the report as a dictionary.
 
-    ``config`` defaults to the board's configuration. The folder ``out`` receives the bitstream, the
-    report, the floorplan, the Verilog, the constraints and the logs. ``clock_mhz`` is the target
-    frequency (MHz), and ``memory_bytes`` the size of the external memory, which is made of block
-    RAM. By default, they have the board's values. Place and route runs once for each of ``seeds``
-    seeds, and the fastest result is used.
+    ``config`` is the machine's configuration, by default the board's. The bitstream, the report,
+    the floorplan, the Verilog, the constraints and the logs are written to the folder ``out``.
+    ``clock_mhz`` is the target frequency (MHz), by default the board's. ``memory_bytes`` is the
+    size of the external memory (bytes), which is made of block RAM; by default the board's. Place
+    and route runs once for each of ``seeds`` seeds, and the fastest result is used.
 
     Raises :class:`InputError` if the board is unknown, the machine does not fit it, or the folder
     cannot be written, and :class:`RunError` if a tool fails.

@@ -47,7 +47,10 @@ _OF_ENCODERS = ("percentile", "per_channel")
 
 @contextmanager
 def quiet(_title: str) -> Iterator[Progress]:
-    """Return a context manager whose value is a progress function that does nothing."""
+    """Return a context manager whose value is a progress function that does nothing.
+
+    The function takes two numbers: the finished work and the whole work.
+    """
     yield lambda _done, _total: None
 
 
@@ -63,7 +66,9 @@ def compile(
     fixed: bool = False,
     **options: Any,
 ) -> Program:
-    """Compile a model for a configuration, by default ``small``, or ``story`` for a language model.
+    """Compile a model for a configuration; return the program.
+
+    The configuration is by default ``small``, or ``story`` for a language model.
 
     - ``calibration``: data on which the float model is run to choose the scales of the integer
       model. It is either inputs as :meth:`Model.floats` accepts them, or the path of a file of
@@ -72,8 +77,8 @@ def compile(
     - ``loss``: if not None, the compiler searches for the smallest weight formats with which the
       model loses at most ``loss`` compared with INT8 weights. The unit is percentage points of
       accuracy for an encoder, and nats of log-likelihood per token for a language model.
-    - ``memory_bytes``: size of the machine's external memory, by default all that the configuration
-      can address.
+    - ``memory_bytes``: size of the machine's external memory (bytes). By default it is the largest
+      size that the configuration can address.
     - ``bits``: number of upper bits of each weight that a run reads. Less than 8 is possible only
       for nested weights (readable at several widths).
     - ``fixed``: if false, the compiler adds units that the options need to the configuration. If
@@ -83,7 +88,7 @@ def compile(
 
     Raises :class:`InputError` if the model, an option or the calibration is invalid, or the model
     does not fit the configuration. Warns if the integer model's outputs differ much from those of
-    the float model. A program that :attr:`Program.is_short` is checked (:meth:`Program.check`).
+    the float model. If :attr:`Program.is_short` is true, :meth:`Program.check` checks the program.
     """
     asked = {"loss": loss, "memory_bytes": memory_bytes, "bits": bits, "fixed": fixed}
     chosen = _options(model, options)
@@ -164,11 +169,11 @@ def compile_encoder(
 ) -> Program:
     """Compile an encoder, with integer scales calibrated on ``inputs``; return the program.
 
-    ``inputs`` are preprocessed like the result of :func:`calibration_inputs`. ``show`` reports
-    progress. It is called with the title of each step of the compilation, and returns a context
-    manager, whose value is a function ``update(done, total)``. The compiler calls ``update`` with
-    the number of finished parts and the number of all parts of the step. The other arguments are
-    those of :func:`compile`.
+    ``inputs`` are inputs after the host's preprocessing, as :func:`calibration_inputs` returns
+    them. The function reports its progress through ``show``. Before each step of the compilation it
+    calls ``show`` with the step's title; the result is a context manager around the step. The value
+    of the context manager is a function ``update(done, total)``, which gets the finished and the
+    whole work of the step as two numbers. The other arguments are those of :func:`compile`.
     """
     source = model.source
     assert isinstance(source, Source)
@@ -199,7 +204,10 @@ def compile_encoder(
 
 
 def names_of(model: Model) -> tuple[str, ...]:
-    """Return the names of an encoder's output columns, such as classes; empty if unknown."""
+    """Return the names of the columns of an encoder's output, such as the names of classes.
+
+    The result is empty if the names are unknown.
+    """
     assert isinstance(model.source, Source)
     if model.source.labels or model.name not in model_names():
         return model.source.labels
@@ -220,15 +228,16 @@ def compile_decoder(
     steps: int = 1,
     show: Show = quiet,
 ) -> Program:
-    """Compile a language model, calibrated on ``texts``: a list of token numbers for each text.
+    """Compile a language model, calibrated on ``texts``; return the program.
 
-    For an encoder-decoder, ``texts`` are source texts. If ``texts`` is None, a decoder generates
-    the texts itself. An encoder-decoder then uses the source texts in its folder, or random texts
-    if the folder has none. ``show`` reports progress as in :func:`compile_encoder`; the other
-    arguments are those of :func:`compile`.
+    - ``texts``: a list of token numbers for each text; source texts for an encoder-decoder. If it
+      is None, a decoder generates the texts itself. An encoder-decoder then uses the source texts
+      in its folder, or random texts if the folder has none.
+    - ``prompts``, ``steps``: before calibration, :class:`InputError` is raised if one of the
+      prompts, continued by ``steps`` tokens, is longer than the model allows.
+    - ``show``: reports progress as in :func:`compile_encoder`.
 
-    Raises :class:`InputError` before calibration if one of ``prompts``, continued by ``steps``
-    tokens, is longer than the model allows.
+    The other arguments are those of :func:`compile`.
     """
     source = model.source
     assert isinstance(source, TextSource)

@@ -205,9 +205,9 @@ def load(model: str | Path, *, tokenizer: str | Path | None = None, tokens: int 
 
     A known name is the name of a model in this package, such as ``digits``, or in another Python
     package. ``tokenizer`` is the file of a language model's tokenizer, by default the tokenizer in
-    the model's folder. If an encoder accepts inputs of any length, ``tokens`` limits their length;
-    0 selects the model's default. Raises :class:`InputError` if the model is not found, or has
-    operations that are not supported.
+    the model's folder. ``tokens`` is the length of the longest input (tokens) of an encoder that
+    accepts inputs of any length; 0 selects the model's default. Raises :class:`InputError` if the
+    model is not found, or has operations that are not supported.
     """
     name = str(model)
     if not is_text(name):

@@ -37,9 +37,9 @@ def open(folder: str | Path, *, model: Model | None = None, floats: bool = False
 def open_compiled(folder: str | Path) -> Program:
     """Return the program that ``celosia compile`` wrote to a folder, with its float model.
 
-    Raises :class:`InputError` for the same reasons as :func:`open`, or if the folder was not
-    written by ``celosia compile``. In the second case the message shows the command line that
-    compiles the model.
+    Raises :class:`InputError` for the same reasons as :func:`open`. Also raises :class:`InputError`
+    if the folder was not written by ``celosia compile``; the message then shows the command line
+    that compiles the model.
     """
     if not is_compiled(str(folder)):
         raise InputError(

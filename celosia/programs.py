@@ -105,8 +105,9 @@ class Program(Shown):
     def predicted(self, timing: MemoryTiming) -> int | None:
         """Return the predicted cycles of a run with an external memory of the timing ``timing``.
 
-        A run is an inference, or for a language model the processing of one token (:attr:`cycles`).
-        Refreshes of the memory are not predicted. The result is None for a microcoded machine.
+        A run is an encoder's inference, or the processing of a language model's token at the last
+        position of its cache. The prediction ignores refreshes of the memory. The result is None
+        for a microcoded machine.
         """
         if self.config.micro is not None:
             return None
@@ -135,15 +136,19 @@ class Program(Shown):
         """Run the program on inputs; return its outputs, cycles and the number of wrong tensors.
 
         ``inputs`` have the form that :meth:`celosia.Model.floats` accepts. If an encoder was opened
-        without its model, each input is a matrix [tokens, features] that the machine reads without
-        preprocessing. ``timing`` is the timing of external memory in a simulation. ``on`` names the
-        machine:
+        without its float model, each input is instead a matrix [tokens, features], which the
+        machine reads without preprocessing. ``timing`` is the timing of external memory in a
+        simulation.
 
-        - ``golden``: the golden machine. A tensor is wrong if it differs from the tensor that NumPy
-          computes for the quantized model, without the program.
-        - ``verilator`` or ``icarus``: the circuit in this simulator. A tensor is wrong if it
-          differs from that of the golden machine. All tensors that the circuit writes are compared.
-        - the port of a board, such as ``/dev/ttyUSB0``. Only outputs are compared.
+        ``on`` names the machine. A tensor is wrong if it differs from its reference:
+
+        - ``golden``: the golden machine, an exact model in software. The reference is the quantized
+          model, which NumPy computes without the program. A program opened from a folder has no
+          reference, and no tensor is compared.
+        - ``verilator`` or ``icarus``: the circuit in this simulator. All tensors that the circuit
+          writes are compared with those of the golden machine.
+        - the port of a board, such as ``/dev/ttyUSB0``. The outputs that the board returns are
+          compared with those of the golden machine. Tensors inside the model are not compared.
 
         Raises :class:`InputError` if an input does not fit or the machine is unknown, and
         :class:`RunError` if a run fails.
@@ -185,9 +190,11 @@ class Program(Shown):
     ) -> Inferences:
         """Run an encoder on matrices [tokens, features]; return outputs, cycles and mismatches.
 
-        ``on`` is a machine or its name, and tensors are compared as in :meth:`run`. ``progress`` is
-        called with the numbers of finished and of all inputs. Run i, counted from 0, reads the
-        upper ``bits[i % len(bits)]`` bits of each weight; less than 8 requires nested weights.
+        ``rows`` are the matrices, one for each input. ``on`` is a machine or its name. Mismatches
+        are tensors that differ from their reference, as in :meth:`run`. ``progress(done, total)``
+        is called with the numbers of finished inputs and of all inputs. Run i, counted from 0,
+        reads the upper ``bits[i % len(bits)]`` bits of each weight; less than 8 requires nested
+        weights (readable at several widths).
 
         Raises :class:`InputError` if the program is a language model.
         """
@@ -261,9 +268,9 @@ class Program(Shown):
         """Answer questions whose correct answers are known; return measurements as a dictionary.
 
         ``answers`` are pairs (question, correct answer). The dictionary has the entries of
-        :func:`celosia.tb.models.run_answers.run_answers`, and the entries of the attribute
-        ``made``, which describe the model's quantization. Raises :class:`InputError` if a question
-        has too many tokens.
+        :func:`celosia.tb.models.run_answers.run_answers`. It also has the entries of :attr:`made`,
+        which describe the model's quantization. Raises :class:`InputError` if a question has too
+        many tokens.
         """
         code, tokenizer = self._text(on)
         self.check_texts(1)
@@ -286,13 +293,14 @@ class Program(Shown):
         seed: int = 1,
         timing: MemoryTiming = FAR,
     ) -> Iterator[str]:
-        """Yield strings that continue a text by at most ``steps`` tokens, or answer it.
+        """Yield strings that continue a text by at most ``steps`` tokens.
 
-        Each token gives one string, which is empty while a character's bytes are incomplete; the
-        last string is the rest. At ``temperature`` 0 each token is the likeliest one.
-        Otherwise each token is drawn at random from the smallest set of likeliest tokens whose
-        probabilities sum to at least ``top_p``. ``on`` names the machine: ``golden``, a simulator
-        or a board's port. The machine's results are checked as in :meth:`run`.
+        An encoder-decoder answers the text instead. Each token gives one string, which is empty
+        while a character's bytes are incomplete. After the last token, one more string has the
+        rest. If ``temperature`` is 0, each token is the likeliest one. Otherwise each token is
+        drawn at random from the smallest set of likeliest tokens whose probabilities sum to at
+        least ``top_p``. ``on`` names the machine: ``golden``, a simulator or a board's port. The
+        machine's results are checked as in :meth:`run`.
 
         Raises :class:`InputError` if the text cannot be continued. After the last string, raises
         :class:`RunError` if a result is wrong.
@@ -310,19 +318,21 @@ class Program(Shown):
 
     @property
     def is_short(self) -> bool:
-        """True if an inference, or six tokens, take at most 10 million predicted cycles.
+        """True if the program's check, :meth:`check`, takes only seconds.
 
-        :meth:`check` then takes seconds.
+        The attribute is true if an encoder's inference, or six tokens of a language model, take at
+        most 10 million predicted cycles.
         """
         runs = TOKENS if self.code.reads_tokens else 1
         return runs * (self.cycles or 0) <= MOST_CYCLES
 
     def check(self) -> None:
-        """Check the program: each integer is that of the quantized model, and no engines race.
+        """Check that the program computes exactly the integers of the quantized model.
 
-        The golden machine runs the program on random inputs. :func:`celosia.compile` calls the
-        method for a program that :attr:`is_short`. Raises :class:`RunError` if the program is
-        wrong, and :class:`InputError` if it was opened from a folder.
+        The golden machine runs the program on random inputs. The method also checks that no two
+        engines access the same memory in an undefined order (a race). :func:`celosia.compile` calls
+        the method if :attr:`is_short` is true. Raises :class:`RunError` if the program is wrong,
+        and :class:`InputError` if it was opened from a folder.
         """
         model = self.with_model
         assert isinstance(self.code, Artefact), "a compiled program has its graph"
@@ -376,7 +386,11 @@ class Program(Shown):
 
     @checked()
     def save(self, folder: str | Path) -> Path:
-        """Write the program to a folder, which :func:`celosia.open` reads; return the folder."""
+        """Write the program to a folder, which :func:`celosia.open` reads; return the folder.
+
+        Raises :class:`InputError` if the folder cannot be written, or the program was itself opened
+        from a folder.
+        """
         return self.export(folder, verilog=False)
 
     @checked(steps=1)

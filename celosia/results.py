@@ -14,7 +14,9 @@ from celosia.tables import Shown, facts
 class Run(Shown):
     """Results of a program's run on inputs: outputs, cycles, and the number of wrong tensors.
 
-    A tensor is wrong if it differs from that of the golden machine.
+    A tensor is wrong if it differs from the golden machine's tensor. If the golden machine itself
+    runs the program, a tensor is wrong if it differs from the quantized model's, which NumPy
+    computes.
     """
 
     outputs: list[NDArray[np.float64]]
@@ -23,9 +25,9 @@ class Run(Shown):
     cycles: int | None
     """Measured cycles over all inputs; None on a machine without a clock."""
     mismatches: int
-    """Tensors that differ from those of the golden machine."""
+    """Number of wrong tensors."""
     tensors: int
-    """Tensors that were compared."""
+    """Number of tensors that were compared."""
     counters: Mapping[str, int] = field(default_factory=dict)
     """The machine's counters summed over the run, by the names of ``celosia.arch.registers``."""
 
@@ -33,7 +35,8 @@ class Run(Shown):
         """Return a table of the run: numbers of inputs, cycles, mismatches and compared tensors.
 
         Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``. If
-        the number of cycles is unknown, it has no line.
+        the number of cycles is unknown, the table has no line for cycles. Mismatches are tensors
+        that differ from their reference.
         """
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
         return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
