@@ -143,10 +143,11 @@ def _measure(case: Format, simulator: str, **sizes: int) -> dict[str, Any]:
 
 @functools.cache
 def measured_area(config: Config) -> dict[str, int]:
-    """Return the ``luts``, ``multipliers`` and ``block_rams`` of a configuration's matrix engine.
+    """Return the resources that a configuration's matrix engine needs on an ECP5 device.
 
-    Yosys synthesizes it for the device of :data:`BOARD`. Raises :class:`InputError` if Yosys is not
-    installed.
+    The result is a dictionary with the numbers of ``luts``, ``multipliers`` and ``block_rams``.
+    Yosys synthesizes the engine for the device of the board :data:`BOARD`. Raises
+    :class:`InputError` if Yosys is not installed.
     """
     unit = matrix_engine(config)
     device = get_board(BOARD).device

@@ -50,7 +50,11 @@ class Case:
         return [*words, "--seed", f"{self.seed}{last}"]
 
     def target(self) -> tuple[Board, Config]:
-        """Return the board and its machine's configuration."""
+        """Return the board of the build, and the configuration of the board's machine.
+
+        If the build is a single unit, the configuration is that of the machine to which the unit
+        belongs.
+        """
         return resolve_board(self.board, self.config, self.changes, "uart", self.memory)
 
     def design(self) -> str:
@@ -90,9 +94,9 @@ CASES = (*BOARD_CASES, *MACHINES, *UNITS)
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the reports in a folder, in the order of :data:`CASES`.
+    """Return the builds' reports in a folder, as a dictionary from file name to report.
 
-    The result is a dictionary from file name to report. Builds without a report are left out.
+    The reports are in the order of :data:`CASES`. Builds without a report are left out.
     """
     files = {case.file: folder / case.file for case in CASES}
     return {
@@ -103,10 +107,10 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def older_sources(file: Path, design: str) -> str:
-    """Return the Git commit that added a version of a report, such as "commit 1a2b3c4", or "older".
+    """Return the Git commit that wrote a version of a build's report, such as "commit 1a2b3c4".
 
-    ``file`` is the report's path. ``design`` is its field ``design``, a digest of the build's
-    inputs.
+    ``file`` is the report's path. ``design`` identifies the version: a digest of the build's
+    inputs, which the report contains. The result is "older" if Git knows no such commit.
     """
     command = ["git", "log", "-1", "--format=commit %h", f"-S{design}", "--", file.name]
     done = subprocess.run(command, cwd=file.parent, capture_output=True, encoding="utf-8")

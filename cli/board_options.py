@@ -39,9 +39,12 @@ def resolve_board(
 ) -> tuple[Board, Config]:
     """Return the board that command-line options select, and the configuration of its machine.
 
-    The arguments are values of ``--board``, ``--config``, ``--set``, ``--link`` and ``--memory``.
-    Without ``--config`` the configuration is the board's. ``registered`` and ``packed`` are adapted
-    to the board if the user has not set them, and with ``--config`` also ``mem_addr_width``.
+    ``name``, ``source``, ``overrides``, ``link`` and ``memory`` are the values of ``--board``,
+    ``--config``, ``--set``, ``--link`` and ``--memory``. If ``source`` is None, the configuration
+    is the board's default. Three of its fields are adapted to the board:
+
+    - ``registered`` and ``packed``, if the user has not set them.
+    - ``mem_addr_width``, if ``--config`` is given and the external memory is a memory chip.
     """
     # mem_addr_width is the board's if its memory is a chip. packed becomes true if a multiplier of
     # the device is wide enough for two products. A microcoded machine keeps registered and packed.
@@ -67,8 +70,9 @@ def resolve_board(
 def flashed(target: tuple[Board, Config], kind: str) -> tuple[Board, Config]:
     """Return a board that runs a model from its flash at power-on, and its machine's configuration.
 
-    ``target`` is a board and a configuration; ``kind`` is the flash's read mode, such as ``qspi``.
-    A board's default configuration is replaced by its smaller one beside a flash reader.
+    ``target`` is a pair: a board and a configuration of its machine. ``kind`` is the flash's read
+    mode, such as ``qspi``. If the configuration is the board's default, the returned configuration
+    leaves room for the circuit that reads the flash. Any other configuration is returned unchanged.
     """
     board, config = target
     reading_board = with_flash(board, kind)

@@ -51,8 +51,10 @@ def _spread(seeds: Mapping[str, float | None]) -> str | None:
 def boards_table(by_file: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of two Markdown tables of the machines that were built for boards.
 
-    ``by_file`` has the reports of builds by file name. The second table has token rates of machines
-    with room for a language model. Machines that did not fit follow, one a line.
+    ``by_file`` is a dictionary from the file name of each build's report to the report. The first
+    table has all machines. The second table has the token rates of machines with room for a
+    language model. Below the tables, one line for each machine that does not fit its device gives
+    the reason.
     """
     cases = [case for case in CASES if case.unit is None and case.file in by_file]
     reports = [by_file[case.file] for case in cases]
@@ -120,10 +122,11 @@ TABLES = {"boards": boards_table, "summary": summary_table, "units": units_table
 
 
 def refresh(page: str, reports: Mapping[str, Any], name: str) -> str:
-    """Return the Markdown text ``page`` with its tables made anew from reports by file name.
+    """Return a Markdown page in which each table of build reports is replaced by a new table.
 
-    Two comments in the page surround each table. Raises :class:`InputError` with the page's
-    ``name`` if it has none.
+    ``page`` is the page's text, with a comment before and a comment after each such table.
+    ``reports`` is a dictionary from the file name of each build's report to the report. ``name`` is
+    the page's name in messages. Raises :class:`InputError` if the page has no such comments.
     """
     begins = {f"<!-- {table}: begin -->": table for table in TABLES}
     places = [table for begin, table in begins.items() if begin in page]

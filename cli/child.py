@@ -11,10 +11,11 @@ from celosia.tb.machine.toolchain import environment
 
 
 def run_command(words: Sequence[str], *, refuses: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run ``celosia WORDS --json`` in the project's folder; return exit code and printed texts.
+    """Run ``celosia WORDS --json`` in another process; return its exit code and printed texts.
 
-    WORDS are ``words``. Raises :class:`RunError` if the exit code is not 0 and standard output is
-    empty. If ``refuses`` is true, exit code 2 (the command refuses its input) raises no error.
+    ``words`` are the arguments WORDS. The process runs in the project's folder. Raises
+    :class:`RunError` if the exit code is not 0 and nothing is printed on standard output. If
+    ``refuses`` is true, exit code 2 (the user's input is wrong) raises no error.
     """
     main = "from celosia.cli.main import main; main()"
     done = subprocess.run(

@@ -116,8 +116,12 @@ MODEL_KEYS = {
 class Formats:
     """Number formats of a quantized model, which the user selects with the option ``--quantize``.
 
-    Raises :class:`InputError` if a width is unsupported, ``group`` or ``loss`` does not suit
-    ``weights``, or ``loss`` is below 0.
+    Raises :class:`InputError` in each of these cases:
+
+    - an entry of ``bits`` is not 8, 4 or 2;
+    - ``group`` is above 0, but the weights are INT8;
+    - ``loss`` is negative or infinite;
+    - ``loss`` is given, but the weights are not INT8.
     """
 
     weights: str = INT8
@@ -158,7 +162,10 @@ class Formats:
 
     @property
     def figures(self) -> dict[str, Any]:
-        """Quantization options that a command prints: a dictionary from name to value."""
+        """Settings of the quantization that a command prints: a dictionary from name to value.
+
+        The names are ``weights``, ``group``, ``activations``, ``low_rank`` and ``functions``.
+        """
         return {
             "weights": self.weights if self.loss is None else AUTO,
             "group": self.group,
@@ -168,20 +175,21 @@ class Formats:
         }
 
     def one_bits(self, user: str) -> int:
-        """Return the only entry of ``bits``: how many bits of each weight a run reads.
+        """Return the number of upper weight bits that a run reads: the only entry of ``bits``.
 
-        Raises :class:`InputError` if there are several. Its message begins with ``user``, such as
-        "A layer is measured".
+        Raises :class:`InputError` if ``bits`` has several entries. ``user`` is the beginning of the
+        error's message, such as "A layer is measured" in "A layer is measured with one number of
+        bits, not 2".
         """
         if len(self.bits) > 1:
             raise InputError(f"{user} with one number of bits, not {len(self.bits)}")
         return self.bits[0]
 
     def refuse_bits(self, user: str) -> None:
-        """Raise :class:`InputError` unless ``bits`` has its default 8.
+        """Raise :class:`InputError` if ``bits`` is not its default 8.
 
-        With fewer bits, a run reads only a part of each weight. The message says that ``user``, an
-        option such as ``--answers``, needs all bits.
+        With fewer bits, a run reads only a part of each weight. The message says that an option
+        needs all bits; ``user`` is the option's name, such as ``--answers``.
         """
         if self.bits != (OPERAND_BITS,):
             asked = ",".join(map(str, self.bits))
@@ -191,11 +199,11 @@ class Formats:
 
 
 def quantize_options(keys: Mapping[str, Key]) -> Adder:
-    """Return a decorator that adds ``--quantize KEY=VALUE[,...]`` to a command.
+    """Return a decorator that adds the option ``--quantize KEY=VALUE[,...]`` to a command.
 
-    ``keys`` has a :class:`Key` for each name that the user writes. The command gets keys that are
-    fields of :class:`Formats` in the argument ``formats``, and each other key as an argument, such
-    as ``kv_whole``.
+    ``keys`` is a dictionary from each KEY that the user may write to its :class:`Key`. The command
+    gets one argument ``formats``, a :class:`Formats` object, for all keys that are fields of this
+    class. It gets each other value as a separate argument, such as ``kv_whole``.
     """
     fields = {each.name for each in dataclasses.fields(Formats)}
 
@@ -218,10 +226,12 @@ def quantize_options(keys: Mapping[str, Key]) -> Adder:
 
 
 def read_keys(texts: Sequence[str], keys: Mapping[str, Key]) -> dict[str, Any]:
-    """Return the value of every key in ``keys``, by its ``name``, from the texts of ``--quantize``.
+    """Return the values of all keys of ``--quantize``, as a dictionary from ``Key.name`` to value.
 
-    A key that is not written has its default. A comma without KEY= after it belongs to the value,
-    as in ``bits=8,4``. Raises :class:`InputError` if a key is unknown or its value is refused.
+    ``texts`` are the values of ``--quantize`` on the command line, such as ``bits=8,4,group=32``.
+    ``keys`` has a :class:`Key` for each key. A key that is not written has its default value. Text
+    after a comma without ``=`` continues the previous value. Raises :class:`InputError` if a key is
+    unknown, or a value is invalid.
     """
     texts_by_key: dict[str, str] = {}
     for text in texts:

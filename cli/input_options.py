@@ -47,16 +47,20 @@ _OPTIONS = (inputs_option, calibration_option, output_option, count_option)
 
 
 def input_options(command: Command) -> Command:
-    """Add ``--inputs``, ``--calibration``, ``--output`` and ``--count`` to a command."""
+    """Add ``--inputs``, ``--calibration``, ``--output`` and ``--count`` to a command.
+
+    The command gets the options' values as arguments with the same names, such as ``inputs``.
+    """
     return added(_OPTIONS, command)
 
 
 def context_option(command: Command) -> Command:
-    """Add the option ``--context TOKENS:SINKS`` to a command.
+    """Add the option ``--context TOKENS[:SINKS]`` to a command.
 
-    The command gets TOKENS as ``context``, the room of a language model's cache, and as ``tokens``,
-    the longest input of an encoder. It gets SINKS as ``sinks``: first tokens that never leave the
-    cache.
+    The command gets TOKENS twice: as ``context``, the number of tokens for which a language model's
+    cache has room, and as ``tokens``, the longest input of an encoder. TOKENS is 0 by default,
+    which selects the model's default. The command gets SINKS, by default 4, as ``sinks``: the
+    number of first tokens that always stay in the cache.
     """
 
     @functools.wraps(command)
@@ -86,6 +90,7 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
     """Return the input file and the number of random inputs that ``--inputs`` asks for.
 
     If ``inputs`` is ``random:COUNT``, return (None, COUNT); otherwise return (``inputs``, 0).
+    Raises :class:`InputError` if COUNT is not a number from 1 to 999999.
     """
     text = str(inputs)
     if not text.startswith(RANDOM):
@@ -97,10 +102,11 @@ def random_count(inputs: Path | None) -> tuple[Path | None, int]:
 
 
 def input_files(values: Mapping[str, Any]) -> Files:
-    """Return the files of inputs, answers, labels and calibration inputs that options name.
+    """Return the paths of a run's input files, from the options of a command.
 
-    The field ``random`` of the result is the number of random inputs. ``values`` is a dictionary
-    from the command's parameters to their values.
+    The files contain inputs, answers, labels or calibration inputs. If ``--inputs`` is
+    ``random:COUNT``, the field ``random`` of the result is COUNT, otherwise 0. ``values`` is a
+    dictionary from the command's parameters to their values.
     """
     inputs, random = random_count(values["inputs"])
     names = ("answers", "labels", "calibration")
@@ -110,8 +116,9 @@ def input_files(values: Mapping[str, Any]) -> Files:
 def check_inputs(files: Files, values: Mapping[str, Any]) -> None:
     """Raise :class:`InputError` if the options for inputs and outputs cannot be used.
 
-    ``--output`` must be a ``.npy`` file that can be written. ``--output``, ``--calibration`` and
-    ``--context`` need inputs in ``files``. ``values`` has the command's parameters.
+    The value of ``--output`` must be a ``.npy`` file that can be written. If ``files`` has no
+    inputs, ``--output``, ``--calibration`` and ``--context`` are errors. ``values`` is a dictionary
+    from the command's parameters to their values.
     """
     output = values.get("output")
     if output is not None:
@@ -133,8 +140,9 @@ def run_encoder(
 ) -> dict[str, Any]:
     """Compile an encoder, run it on the inputs of ``--inputs``, and return measurements by name.
 
-    ``model`` is a name or path, and ``simulator`` a simulator's name. ``values`` has the command's
-    parameters, such as ``inputs`` and ``count``.
+    The encoder's outputs are written to the file of ``--output``, if given. ``model`` is the
+    encoder's name or path, ``simulator`` the name of a simulator. ``values`` is a dictionary from
+    the command's parameters, such as ``inputs`` and ``count``, to their values.
     """
     formats: Formats = values["formats"]
     options, files = encoder_options(formats, config, values), input_files(values)
@@ -165,8 +173,9 @@ def run_compiled(
 ) -> dict[str, Any]:
     """Run a compiled encoder on the inputs of ``--inputs``, and return measurements by name.
 
-    ``machine`` is a connected machine or a simulator's name. ``values`` has the command's
-    parameters, such as ``inputs`` and ``count``.
+    The encoder's outputs are written to the file of ``--output``, if given. ``machine`` is a
+    connected machine or a simulator's name. ``values`` is a dictionary from the command's
+    parameters, such as ``inputs`` and ``count``, to their values.
     """
     files, formats = input_files(values), values.get("formats", Formats())
     check_inputs(files, values)
@@ -176,10 +185,12 @@ def run_compiled(
 
 
 def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Write an encoder's outputs to the file of ``--output``, if given; return measurements.
+    """Write an encoder's outputs to the file of ``--output``, if given; return the measurements.
 
-    ``ran`` has the runs on the inputs ``files``. Prints a warning if texts had more tokens than
-    ``model`` accepts and were cut.
+    ``ran`` has the outputs and measurements of the encoder's runs. ``files`` are the paths of the
+    runs' input files. ``values`` is a dictionary from the command's parameters to their values.
+    Prints a warning if texts were cut because they had more tokens than the encoder ``model``
+    accepts.
     """
     cut, output = ran.figures["cut"], values.get("output")
     if (files.are_texts or files.answers) and cut:

@@ -51,8 +51,8 @@ def plain(words: str) -> str:
 def say(words: object = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a text with escaped control characters.
 
-    It is printed on standard error if ``err`` is true, otherwise on standard output. If ``nl`` is
-    true, a newline follows the text.
+    The text ``words`` is printed on standard error if ``err`` is true, otherwise on standard
+    output. If ``nl`` is true, a newline follows the text.
     """
     click.echo(plain(str(words)), err=err, nl=nl)
 
@@ -70,8 +70,9 @@ def _column(words: str) -> Column:
 def progress(title: str) -> Iterator[Update]:
     """Show a progress bar on standard error; yield a function that updates the bar.
 
-    The function's arguments are the finished steps and all steps. Without a terminal, lines replace
-    the bar. Prints in the ``with`` block go to standard error, too.
+    The function takes the number of finished steps and the number of all steps. If standard error
+    is not a terminal, lines of text replace the bar. Output printed in the ``with`` block also goes
+    to standard error.
     """
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -110,7 +111,7 @@ def progress(title: str) -> Iterator[Update]:
 def announced(words: str, seconds: float | None = None) -> Iterator[None]:
     """Print ``words`` on standard error if the ``with`` block takes longer than ``seconds``.
 
-    The default of ``seconds`` is 1.5 s.
+    The text is printed while the block still runs. The default of ``seconds`` is 1.5 s.
     """
     after = _ANNOUNCED if seconds is None else seconds
     timer = threading.Timer(after, lambda: say(words, err=True) if words else None)
@@ -159,10 +160,11 @@ def report(
     *,
     wrong: bool = False,
 ) -> None:
-    """Print ``result`` as one JSON object if ``--json`` is given, otherwise ``rows`` as a table.
+    """Print ``rows`` as a table or, if ``--json`` is given, ``result`` as one JSON object.
 
-    A single row has a line for each name and value. :func:`exit_code` returns 1 if ``wrong`` is
-    true, or ``mismatches`` or ``failed`` of the result is not 0.
+    If ``rows`` has a single row, each line of the table has one name and one value of the row. The
+    command later exits with code 1 if ``wrong`` is true, or if ``mismatches`` or ``failed`` in
+    ``result`` is not 0.
     """
     if wrong or result.get("mismatches") or result.get("failed"):
         click.get_current_context().meta[_WRONG] = True
@@ -200,8 +202,9 @@ def exit_code() -> int:
 def cycles_table(result: Mapping[str, Any]) -> None:
     """Print two tables of a run's cycles: by the array's activity, and by engine.
 
-    ``result`` has measurements of a run with the entries of :class:`celosia.sim.report.Report`.
-    Nothing is printed with ``--json``, or without cycles.
+    ``result`` has the measurements of the run: ``where`` (cycles of each activity), ``engines`` and
+    ``counters``. Nothing is printed if the user has given ``--json``, or ``where`` is missing or
+    empty.
     """
     if as_json() or not result.get("where"):
         return
@@ -229,9 +232,10 @@ _SHOWN = 12
 
 
 def predictions_table(result: Mapping[str, Any]) -> None:
-    """Print the first predictions of a result, with the labels if they are known.
+    """Print a table of the first 12 predictions of a classifier, with the labels if they are known.
 
-    Nothing is printed with ``--json``, or if outputs are not scores of classes.
+    ``result`` has the measurements of a run, with the entry ``predictions``. Nothing is printed if
+    the user has given ``--json``, or the outputs are not scores of classes.
     """
     predictions, labels = result.get("predictions"), result.get("labels")
     if as_json() or not predictions:
@@ -269,10 +273,10 @@ def text(value: Any) -> str:
 
 
 def write_array(path: Path, values: Sequence[NDArray[np.floating]]) -> None:
-    """Write outputs as one array [count, ...] to a ``.npy`` file.
+    """Write an encoder's outputs to a ``.npy`` file, as one array [count, ...].
 
-    Outputs with fewer rows than the longest are extended with rows of NaN. Raises
-    :class:`InputError` if the file cannot be written.
+    If the outputs have different numbers of rows, rows of NaN are appended to the shorter outputs.
+    Raises :class:`InputError` if the file cannot be written.
     """
     rows = max(len(value) for value in values)
     filled = [

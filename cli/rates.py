@@ -52,8 +52,9 @@ KEYS = (*SPEEDS, "no_inference", "text_model", "token_position", "configuration"
 def rates(config: Config, board: Board, clock_mhz: float) -> dict[str, Any]:
     """Return the inferences and tokens per second of a machine on a board, and their cycles.
 
-    The board is simulated with a clock of ``clock_mhz``. The result joins :func:`inference_rates`,
-    :func:`token_rates` and the configuration's hash. Raises their :class:`RunError`.
+    The board is simulated with a clock of ``clock_mhz`` (MHz). The result is a dictionary with the
+    entries of :func:`inference_rates` and of :func:`token_rates`, and with the configuration's
+    hash. Raises :class:`RunError` if a result differs from the golden machine's.
     """
     board = replace(board, target_mhz=clock_mhz, flash=None)
     made = {"configuration": f"{fingerprint(config.replace(trace=False)):08x}"}
@@ -69,11 +70,11 @@ def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, 
 
 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return cycles per inference and inferences per second of a board's machine that reads digits.
+    """Return cycles per inference and inferences per second of a machine on a simulated board.
 
-    Cycles are a mean of :data:`COUNT` images. If the model does not fit, the entries are None, and
-    ``no_inference`` has the reason. Raises :class:`RunError` if an output differs from the golden
-    model's.
+    The model is a classifier of handwritten digits. Cycles are the mean of :data:`COUNT` images. If
+    the model does not fit, both entries are None, and the entry ``no_inference`` has the reason.
+    Raises :class:`RunError` if an output differs from the golden machine's.
     """
     with opened(board, config) as (_, device):
         try:
@@ -91,12 +92,13 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return cycles and rates of a token of stories260K, with random weights, on a board's machine.
+    """Return cycles per token and tokens per second of a machine on a simulated board.
 
-    The token follows :data:`POSITION` others. Entries with ``_two_texts`` are for two texts at
-    once, and missing if the machine cannot continue two. The result is empty if the model does not
-    fit, or the array keeps no weights from run to run. Raises :class:`RunError` if scores differ
-    from the golden model's.
+    The model has the shape of stories260K, and random weights. The measured token follows
+    :data:`POSITION` earlier tokens. If the machine can continue two texts at once, entries ending
+    in ``_two_texts`` have the values for two texts, also per token. The result is empty if the
+    model does not fit, or the array has no room for weights that stay from run to run. Raises
+    :class:`RunError` if logits differ from the golden machine's.
     """
     if config.array.weight_depth == RING_SLOTS:
         return {}
