@@ -16,13 +16,13 @@ class Bank(Component):
     """A byte-addressed memory of ``size`` bytes; an access has at most ``line_bytes`` bytes.
 
     - ``read_data``: the bytes from ``read_addr`` on, two cycles after ``read_en``.
-    - ``write_data``, ``write_mask``: byte i is written, if bit i is 1, to the address from
-      ``write_addr`` on that is i modulo ``line_bytes``.
-    - ``errors``: :class:`celosia.hdl.memory.protected.ProtectedRam`.
+    - ``write_data``, ``write_mask``: byte i is written if bit i is 1. Its address is the one among
+      the ``line_bytes`` addresses from ``write_addr`` on that is i modulo ``line_bytes``.
+    - ``errors``: error bits of the read bytes, one cycle after ``read_data``.
 
     Throughput is one read and one write per cycle. Addresses are multiples of ``align``, and wrap
-    from the last byte to byte 0. Bytes written in the cycle of their read are undefined. Raises
-    :class:`InputError` if a size is not a power of two, or is too small.
+    from the last byte to byte 0. A byte that is read in the cycle of its write is undefined. Raises
+    :class:`InputError` if ``size``, ``line_bytes`` or ``align`` is too small or not a power of two.
     """
 
     def __init__(self, line_bytes: int, size: int, level: str = "none", align: int = 1):
@@ -82,7 +82,10 @@ class Bank(Component):
 
 
 def together(values: Sequence[Value], count: int) -> Sequence[Value]:
-    """Return a list of words, each of ``count`` adjacent values, the first in the low bits."""
+    """Return adjacent signals joined in groups: a list of words of ``count`` signals each.
+
+    The first signal of each group is in the low bits of the group's word.
+    """
     if count == 1:
         return values
     return [Cat(*values[first : first + count]) for first in range(0, len(values), count)]

@@ -12,10 +12,10 @@ from celosia.hdl.memory.ram import Ram
 class LateRam(Component):
     """A :class:`Ram` with check bits that outputs words uncorrected, and corrects them later.
 
-    - ``take``: 1 if the reader stores ``read_data``.
-    - ``taken``: the stored word, one cycle later.
-    - ``repair``: then 1 if the word is wrong.
-    - ``corrected``, ``errors``: then the right word, and the error bits.
+    - ``take``: 1 if the reader stores ``read_data`` in a register.
+    - ``taken``: the output of this register, one cycle after ``take``.
+    - ``repair``: 1, one cycle after ``take``, if the stored word is wrong.
+    - ``corrected``, ``errors``: the corrected word, and its error bits, together with ``repair``.
     """
 
     def __init__(self, width: int, depth: int):

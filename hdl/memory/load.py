@@ -27,9 +27,9 @@ ROWS_AHEAD = 32
 class LoadEngine(Component):
     """Runs LOAD commands; each copies ``m`` rows of ``row_bytes`` bytes to the scratchpad.
 
-    Throughput is one memory word per cycle. Up to 32 rows are requested ahead. ``dram_addr`` and
-    ``dram_stride`` must be multiples of a memory word. ``status.done`` is 1 if the last write of a
-    command is accepted.
+    Throughput is one memory word per cycle. Up to 32 rows are requested before their data arrive.
+    ``dram_addr`` and ``dram_stride`` must be multiples of a memory word's size. ``status.done`` is
+    1 in the cycle in which a command's last write is accepted.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0, level: str = "none"):

@@ -56,7 +56,8 @@ def syndrome(word: Value, stored: Value, columns: Sequence[int]) -> Value:
     """Return a word's syndrome: the check bits computed from ``word``, XOR ``stored``.
 
     ``stored`` are the check bits that are stored with the word. The syndrome is 0 if no error is
-    detected. ``columns`` is as in :func:`check`.
+    detected. ``columns`` has a mask for each data bit (:func:`check`), with a 1 for each check bit
+    that covers the data bit.
     """
     pairs = zip(_checked(word, columns), stored, strict=True)
     return Cat(Cat(bits, bit).xor() for bits, bit in pairs)
@@ -145,8 +146,9 @@ class ProtectedRam(Component):
     - ``level``: ``detect``, or ``correct``, which corrects one wrong bit per group in
       ``read_data``.
     - ``parts``: true if ``write_en`` has a bit for each group.
-    - ``errors``: reports a wrong word once per read, one cycle after its output. With ``held``, it
-      reports the first cycle in which the word is wrong.
+    - ``errors``: error bits of a word (:func:`error_port`), once per read, one cycle after
+      ``read_data``. If ``held`` is true, they appear in the first cycle in which ``read_data``
+      would be wrong; this can be any cycle until the next read.
 
     A read in the cycle of a write to the same word is undefined.
     """

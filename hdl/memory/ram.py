@@ -10,8 +10,8 @@ from celosia.hdl.component import Component
 class Ram(Component):
     """A memory of ``depth`` words of ``width`` bits, initially 0, with a write and a read port.
 
-    A read in the cycle of a write to the same word returns the old word, or the new one if
-    ``transparent`` is true. If ``ordered`` is false, it is undefined.
+    A word may be read in the cycle in which it is written. The result is then the old word, or the
+    new word if ``transparent`` is true. It is undefined if ``ordered`` is false.
     """
 
     read_en: Signal

@@ -14,9 +14,12 @@ from celosia.hdl.stream.slice import RegisterSlice
 class Requests(Component):
     """Sends read requests to the scratchpad, and outputs the tag of each request with its data.
 
-    The tag ``note`` of ``i`` is output ``2 + stages`` cycles after ``port`` accepts the request,
-    together with the data on ``port``. ``stages`` (0 or 1) is the number of registers before
-    ``port``.
+    - ``i``: read requests, each with a byte address and a tag.
+    - ``port``: the scratchpad's read port.
+    - ``note``: the tag, together with the data on ``port``, ``2 + stages`` cycles after ``port``
+      accepts the request.
+
+    ``stages`` (0 or 1) is the number of registers before ``port``.
     """
 
     def __init__(self, access: Access, note: ShapeLike, *, stages: int):

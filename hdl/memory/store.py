@@ -26,8 +26,8 @@ class StoreEngine(Component):
     """Runs STORE commands; each copies ``m`` rows of ``row_bytes`` bytes to external memory.
 
     Throughput is one memory word per cycle. ``dram_addr`` and ``dram_stride`` must be multiples of
-    a memory word. ``status.done`` is 1 for a cycle when ``memory`` has written a command's last
-    burst.
+    a memory word's size. ``status.done`` is 1 for one cycle when the port ``memory`` reports that a
+    command's last burst is written.
     """
 
     def __init__(self, memory: Memory, access: Access, *, stages: int = 0):

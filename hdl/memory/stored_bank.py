@@ -21,8 +21,9 @@ WRITTEN_LATER = 2
 class AccumulatorBank(Component):
     """A bank of accumulator rows, each with a bit ``filled`` that is 0 for a cleared row.
 
-    It makes one read and one write per cycle. Values stored in the cycle of their read are
-    undefined. ``errors`` (:func:`error_port`) reports errors one cycle after ``row``.
+    The bank makes one read and one write per cycle. A read of a row in the cycle in which new
+    values of the row are stored returns undefined values. ``errors`` (:func:`error_port`) reports
+    errors of the row that was read, one cycle after ``row``.
     """
 
     read_en: Signal
@@ -85,10 +86,11 @@ class AccumulatorBank(Component):
 
 
 class StoredBank(Component):
-    """An accumulator bank like :class:`AccumulatorBank`, but sums leave uncorrected.
+    """A bank like :class:`AccumulatorBank` that outputs sums uncorrected, with their check bits.
 
-    ``row`` has each sum followed by check bits, which can correct one wrong bit. ``errors`` reports
-    only errors of ``filled``. ``write_row`` must follow ``write_stb`` by ``WRITTEN_LATER`` cycles.
+    In ``row``, each sum is followed by its check bits, with which a reader can correct one wrong
+    bit. ``errors`` reports only errors of the bit ``filled``. ``write_row`` must follow
+    ``write_stb`` by ``WRITTEN_LATER`` cycles.
     """
 
     def __init__(self, depth: int, layout: data.ArrayLayout):

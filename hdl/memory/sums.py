@@ -43,21 +43,22 @@ class DirectSums:
         return AccumulatorBank(depth, self._layout, self._level, later=self.write_delay)
 
     def begin(self, m, marks, early):
-        """Return two bits, ``again`` and ``kept``, that select a column adder's first operand.
+        """Return two bits, ``again`` and ``kept``, that select the first operand of a column adder.
 
         The operand is the adder's last sum if ``again`` is 1, else the sum that was read if
-        ``kept`` is 1, else 0. ``marks`` are the bits for this cycle, and ``early`` those for the
-        next.
+        ``kept`` is 1, else 0. ``marks`` has the two bits for this cycle, and ``early`` has them for
+        the next cycle.
         """
         return marks
 
     def read(self, m, banks, adds, drains, add_1, drained_1, add_2, before, total):
         """Return the row for the adders, the row for a drain, and a list of error bits.
 
-        The adders' row is returned ``1 + latency`` cycles after cycle t, in which banks output
-        rows; the drain's row after one cycle. Arguments in cycle t:
+        Banks output both rows in cycle t. The row for the adders is returned in cycle ``t + 1 +
+        latency``, the row for a drain in cycle t + 1. Arguments of cycle t:
 
-        - ``add_1``, ``drained_1``: 1 for a row of bank ``adds``, or ``drains``.
+        - ``adds``, ``drains``: number of the bank with the row for the adders, or for a drain.
+        - ``add_1``, ``drained_1``: 1 if the row for the adders, or for a drain, is used.
         - ``add_2``: ``add_1`` of cycle t - 1.
         - ``before``: bit i is 1 if the same row was added to in cycle t - 2 - i.
         - ``total``: the last row of sums.
@@ -101,8 +102,8 @@ class StagedSums(DirectSums):
 class CorrectedSums(StagedSums):
     """The registers between accumulator block RAM and adders, with decoders that correct rows.
 
-    A row is corrected one cycle after the bank's output, added to in the second cycle, and written
-    in the third. Errors are reported in the second cycle.
+    One cycle after a bank outputs a row, wrong bits of the row are corrected. One cycle later, the
+    row is added to, and errors are reported. One more cycle later, the sums are written.
     """
 
     write_delay = WRITTEN_LATER

@@ -54,8 +54,9 @@ class WordCollector(Component):
     """Joins columns from a memory chip into words, lowest column first; outputs the words on ``o``.
 
     - ``i``: the next column, if ``i_valid`` is 1.
-    - ``take``: 1 with the request of a word's first column.
-    - ``room``: 1 if ``more`` words may be requested, of ``depth`` that may wait.
+    - ``take``: must be 1 when a word's first column is requested from the chip.
+    - ``room``: 1 if ``more`` further words may be requested. At most ``depth`` words may be
+      requested and not yet read from ``o``.
     """
 
     def __init__(self, memory: Memory, width: int, depth: int, more: int = 1):

@@ -90,13 +90,13 @@ def factor_members(config: VectorConfig) -> dict[str, Any]:
 class ParamMemory(Component):
     """Stores words of requantization parameters, and outputs one for each beat of a matrix.
 
-    - ``write_en``: stores ``write_data`` in line ``write_line`` of word ``write_addr``, if below
-      ``depth``.
+    - ``write_en``: stores ``write_data`` in line ``write_line`` of word ``write_addr``. An address
+      of ``depth`` or above is ignored.
     - ``start``: begins a matrix; ``walk`` (:class:`Walker`) has the addresses of its words. With
       ``fused``, the matrix waits for the end of the previous one.
     - ``owes``: 1 from ``start`` until the matrix begins; ``walk`` must not change meanwhile.
     - ``o``: one word per cycle, the first 3 cycles after ``start``, plus 1 with ``registered``,
-      plus 3 if ``factored``.
+      plus 3 if ``factored`` is true.
 
     If ``factored`` is true, a word can be multiplied by a row factor:
 

@@ -135,11 +135,11 @@ class BlockReader(Component):
 class BlockWriter(Component):
     """Joins the words of write bursts into blocks, each the data of one access to the DDR3 chip.
 
-    - ``port``: bursts, one word per cycle.
-    - ``o_block``: a block's address.
-    - ``data``, ``mask``: the oldest block.
-    - ``take``: removes it, once its address is accepted.
-    - ``done``: drives ``port.written``.
+    - ``port``: write bursts, one word per cycle.
+    - ``o_block``: the address of each block.
+    - ``data``, ``mask``: the oldest block, and a 1 for each byte to write.
+    - ``take``: removes the oldest block. The block's address must have been accepted before.
+    - ``done``: must be 1 when the last block of a burst is accepted; drives ``port.written``.
     """
 
     def __init__(self, memory: Memory, chip: Ddr3Chip):

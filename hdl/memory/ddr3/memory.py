@@ -22,8 +22,8 @@ class Ddr3Memory(Component):
     - ``ready``: 1 after the initialization of the chip. Before, no word is transferred.
     - ``failed``: 1 with ``ready`` if the initialization failed.
 
-    Raises :class:`InputError` if a word exceeds a block of the chip, or the memory exceeds the
-    chip.
+    A block is the data of one access to the chip. Raises :class:`InputError` if a memory word is
+    larger than a block, or the memory exceeds the chip.
     """
 
     def __init__(self, memory: Memory, start: Ddr3Start):

@@ -14,14 +14,15 @@ from celosia.hdl.ports import burst_layout
 class Bursts(Component):
     """Accepts read and write bursts, and generates the column addresses of each burst.
 
-    A burst is cut before multiples of ``columns``, into pieces for one chip command each.
+    A burst is divided into pieces, one for each command to the chip: a new piece begins at each
+    column address that is a multiple of ``columns``.
 
     - ``busy``: 1 during a burst, from the cycle after its request.
     - ``writes``: 1 for a write burst.
     - ``place``: address of the next column.
-    - ``step``: moves to the next column.
-    - ``ends``, ``final``: 1 at the end of a piece, or of the burst.
-    - ``ahead``: further columns in the piece.
+    - ``step``: must be 1 to advance to the next column.
+    - ``ends``, ``final``: 1 if the column is the last one of a piece, or of the burst.
+    - ``ahead``: number of columns in the piece after the column at ``place``.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, columns: int):

@@ -34,8 +34,9 @@ class PsramController(Component):
     - ``written``: 1 with the last column of a write burst. Later reads return the new data.
     - ``failed``: 1 for a cycle if the chip sends data without its strobe.
 
-    Raises :class:`InputError` if a word does not fit between a column and one command's data, the
-    memory exceeds the chip, or the chip does not support ``clock``.
+    Raises :class:`InputError` if a memory word is smaller than a column, or larger than the data of
+    one command. The same error is raised if the memory exceeds the chip, or the chip does not
+    support ``clock``.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, clock: float):

@@ -39,9 +39,8 @@ class PsramPins(wiring.Signature):
 class HalfCycles(Component):
     """Registers on the falling edge of ``sync``, for the clock and the data of a PSRAM chip.
 
-    - ``ck``, ``ck_n``: ``clock`` of cycle t and its complement, from the middle of cycle t on.
-    - ``dq``, ``rwds``: pins ``dq_i`` and ``rwds_i`` in the middle of cycle t + 1, output in cycle t
-      + 2.
+    - ``ck``, ``ck_n``: ``clock``, delayed by half a cycle, and its complement.
+    - ``dq``, ``rwds``: the pins ``dq_i`` and ``rwds_i`` in the middle of the previous cycle.
     """
 
     def __init__(self, chip: PsramChip):

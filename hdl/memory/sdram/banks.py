@@ -10,8 +10,8 @@ from celosia.hdl.component import Component
 class Banks(Component):
     """Tracks the open row of each SDRAM bank, and when the bank may receive its next commands.
 
-    - ``activate``, ``precharge``: 1 if row ``opened`` of bank ``target`` is opened, or its row is
-      closed.
+    - ``activate``: 1 if row ``opened`` of bank ``target`` is opened.
+    - ``precharge``: 1 if the row of bank ``target`` is closed.
     - ``precharge_all``: 1 if all rows are closed.
     - ``write``: 1 if bank ``written`` is written.
     - ``accessible``: 1 if ``row`` of ``bank`` is open, and may be accessed two cycles later.
@@ -19,7 +19,7 @@ class Banks(Component):
     - ``may_precharge``: 1 if ``bank`` has another open row, and may close it in the next cycle.
     - ``rested``: 1 if all rows may be closed in the next cycle.
 
-    Outputs do not include the current command.
+    The commands of this cycle affect the outputs from the next cycle on.
     """
 
     def __init__(self, chip: SdramChip, timing: SdramTiming):

@@ -1,4 +1,7 @@
-"""The SDR SDRAM controller, which moves one column per cycle and meanwhile opens the next row."""
+"""A controller of SDR SDRAM chips that transfers one column (word of the chip) per cycle.
+
+While columns of one row are transferred, it opens the row of the next access.
+"""
 
 from amaranth.hdl import Cat, Mux, Signal
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -30,8 +33,8 @@ class SdramController(Component):
     - ``written``: 1 with the last column of a write burst. Later reads return the new data.
     - ``ready``: 1 after the chip's start-up. Before, no word is transferred.
 
-    Raises :class:`InputError` if a word is narrower than the chip, the memory exceeds the chip, or
-    the chip does not support ``clock``.
+    Raises :class:`InputError` if a memory word is narrower than a column, the memory exceeds the
+    chip, or the chip does not support ``clock``.
     """
 
     def __init__(self, memory: Memory, chip: SdramChip, clock: float):

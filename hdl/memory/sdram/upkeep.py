@@ -15,10 +15,11 @@ class Upkeep(Component):
     """Starts an SDRAM chip after power-on or reset, and refreshes it.
 
     - ``ready``: 1 after the start.
-    - ``wanted``, ``urgent``: 1 if a refresh is due, or at least ``URGENT``.
-    - ``quiet``: 1 if no data move and all rows may be closed. A due refresh then begins.
-    - ``working``: 1 during the start and a refresh. The controller must then send ``command``, a
-      PRECHARGE to all banks.
+    - ``wanted``: 1 if a refresh is due.
+    - ``urgent``: 1 if at least ``URGENT`` refreshes are due.
+    - ``quiet``: must be 1 if no data move and all rows may be closed. A due refresh then begins.
+    - ``working``: 1 during the start and a refresh. The controller must then send ``command`` to
+      the chip, with a PRECHARGE to all banks.
     """
 
     def __init__(self, timing: SdramTiming):
