@@ -1,6 +1,6 @@
 """Gains and shifts of a tensor's columns in ONNX graphs.
 
-The importer includes gains and shifts in the weights of a linear layer or norm before or after.
+The importer includes gains and shifts in the weights of an adjacent linear layer or norm.
 """
 
 from dataclasses import replace
@@ -41,11 +41,11 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 
 
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
-    """Return the sum of two tensors; one of them may be an :class:`Affine`.
+    """Return the sum of two tensors, one of which may be an :class:`Affine`.
 
-    An :class:`Affine` is a tensor ``gains * source + shifts``. Raises :class:`UnsupportedError` if
-    a gain is 0, or if the other tensor does not come from a layer whose weights can be divided by
-    the gains.
+    If one is an :class:`Affine` (``gains * source + shifts``), the weights of the other tensor's
+    layer are divided by the gains. Raises :class:`UnsupportedError` if a gain is 0, or if the other
+    tensor is not the output of a linear layer or norm.
     """
     for tensor, other in ((left, right), (right, left)):
         if isinstance(tensor, Affine) and np.all(tensor.gains):
@@ -59,7 +59,7 @@ def added(node: str, left: Tensor, right: Tensor) -> Tensor:
 
 
 def as_linear(tensor: Affine) -> Linear:
-    """Return an :class:`Affine` as a linear layer with a diagonal matrix."""
+    """Return an :class:`Affine` (``gains * source + shifts``) as a linear layer."""
     return tensor.source.into(Linear, tensor.node, weight=np.diag(tensor.gains), bias=tensor.shifts)
 
 
@@ -71,10 +71,10 @@ def of_mean(node: str, tensor: Tensor) -> Tensor:
 
 
 def scaled(node: Node, view: View, number: Floats) -> View:
-    """Return ``view * number``, for a constant that may differ from column to column.
+    """Return ``view * number``, for a constant ``number`` that may differ from column to column.
 
-    The view has elements of a tensor [tokens, columns]. Raises :class:`UnsupportedError` if the
-    constant differs between tokens, or if the view lacks a column of the tensor.
+    ``view`` has elements of a tensor [tokens, columns]. Raises :class:`UnsupportedError` if
+    ``number`` differs between tokens, or if ``view`` lacks a column of the tensor.
     """
     gains = per_column(view, number)
     if gains is None:
@@ -85,9 +85,9 @@ def scaled(node: Node, view: View, number: Floats) -> View:
 def shifted(node: Node, view: View, number: Floats) -> View:
     """Return ``view + number``, for a constant that is a bias or has a row for each token.
 
-    The view has elements of a tensor [tokens, columns]; ``number`` is broadcast to its shape.
-    Raises :class:`UnsupportedError` if the constant differs between tokens, and the view lacks a
-    token or a part of its row.
+    ``view`` has elements of a tensor [tokens, columns], and ``number`` is broadcast to the shape of
+    ``view``. Raises :class:`UnsupportedError` if ``number`` differs between tokens, and ``view``
+    does not contain the complete rows of all tokens.
     """
     shifts, tensor = per_column(view, number), view.tensor
     if shifts is not None and isinstance(tensor, Linear | Norm | Affine | Sum):
@@ -104,7 +104,7 @@ def shifted(node: Node, view: View, number: Floats) -> View:
 
 
 def batch_norm(node: Node) -> View:
-    """Return the result of a BatchNormalization node, expressed by gains and shifts of columns."""
+    """Return a view of a BatchNormalization node's result: columns times gains, plus shifts."""
     view = node.view(0)
     gamma, beta, mean, variance = (node.constant(place) for place in range(1, 5))
     spread = variance + node.attribute("epsilon", 1e-5)
@@ -120,10 +120,11 @@ def batch_norm(node: Node) -> View:
 
 
 def per_column(view: View, number: Floats) -> Floats | None:
-    """Return a constant, broadcast to ``view``, as one number for each tensor column, [columns].
+    """Return a constant as one number for each column of a view's tensor, [columns].
 
-    For example, [[10], [20]] for a transposed tensor of 2 columns becomes [10, 20]. The result is
-    None if two elements of one column get different numbers, or if the view lacks a column.
+    The constant ``number`` is broadcast to ``view``. For example, [[10], [20]] for a transposed
+    tensor of 2 columns becomes [10, 20]. The result is None if two elements of one column get
+    different numbers, or if the view lacks a column.
     """
     columns = view.tensor.columns
     by_column = np.full(columns, np.nan)

@@ -44,11 +44,11 @@ def scores(node: Node, left: View, right: View) -> View:
 
 
 def pooling_scores(node: Node, queries: tuple[int, ...], keys: View) -> View:
-    """Return the scores of a pooling by attention, [..., n, tokens]: ``n`` queries times all keys.
+    """Return a view of the scores of a pooling by attention, [..., n, tokens].
 
-    The shape ``queries`` of the constant queries is [..., n, head_dim]; ``keys`` is
-    [..., head_dim, tokens]. The result is a view of a :class:`PoolingScores`, which records only
-    the scores' shape.
+    A score is the product of one of ``n`` constant queries and a token's key. ``queries`` is only
+    the shape of the queries, [..., n, head_dim]; ``keys`` is a view [..., head_dim, tokens]. The
+    view's tensor records no numbers, only a shape.
     """
     lead = np.broadcast_shapes(queries[:-2], keys.shape[:-2])
     shape = *lead, queries[-2], keys.shape[-1]

@@ -26,7 +26,7 @@ _SHAPE = 64
 
 
 class RunError(Exception):
-    """A graph cannot be run; the message is from the error of ONNX Runtime or ONNX's evaluator."""
+    """Raised if a graph cannot be run; the message is that of ONNX Runtime or ONNX's evaluator."""
 
 
 class Runner:

@@ -40,9 +40,10 @@ def explain(
 ) -> str:
     """Return an error text that says why an ONNX graph cannot be imported, with a remedy.
 
-    ``reasons`` has a line for each unsupported node. ``error`` is the reason why the output is not
-    that of an encoder. ``others`` are such reasons for inner values, used if the rest shows no
-    known cause.
+    - ``reasons``: a line for each unsupported node.
+    - ``error``: the reason why the graph's output is not the output of an encoder.
+    - ``others``: such reasons for inner values of the graph. They are used only if no remedy is
+      known for the other reasons.
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]

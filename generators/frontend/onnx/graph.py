@@ -90,10 +90,11 @@ class Graph:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Texts that name the constant tensors and the outputs that are not imported.
+        """Texts that name the constant tensors and the outputs of the graph that are not imported.
 
-        The text for a tensor is its name. The text for an output has its name and, unless the
-        output is a copy of an input, a path such as ``model.onnx:scores`` that imports it.
+        The text for a tensor is its name. The text for an output includes a path that imports the
+        output, such as ``model.onnx:scores``. The path is left out if the output is a copy of an
+        input.
         """
         used, same = self.read, self._handed_on()
         others = [
@@ -196,8 +197,9 @@ class Graph:
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
         """Change mask inputs of the graph to ordinary inputs; return whether any has changed.
 
-        The caller then supplies the array of such an input. Before, it follows from the number of
-        valid tokens. Only inputs whose kind is in ``kinds`` are changed, by default all masks.
+        The caller must then supply the array of a changed input. Without the change, :meth:`feeds`
+        computes the array from the number of valid tokens. ``kinds`` lists the kinds of inputs to
+        change, by default all kinds of masks.
         """
         any_masks = any(place.kind in kinds for place in self.places)
         self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
@@ -210,8 +212,8 @@ class Graph:
         """Return the arrays of all inputs of the graph: a dictionary from input name to array.
 
         ``values`` is the first input, to which padding is appended if it is too short. ``others``
-        is a dictionary of other inputs. Inputs that it lacks, such as masks, follow from the number
-        ``length`` of valid tokens.
+        is a dictionary of other inputs. Arrays that ``others`` lacks, such as masks, are computed
+        from the number ``length`` of valid tokens.
         """
         first = self.places[0]
         numbers = np.asarray(values)
@@ -287,9 +289,9 @@ class Graph:
     def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
         """Return a :class:`Runner` that computes some values of the graph from other values.
 
-        ``outputs`` and ``sources`` are the names of these values. The runner also takes the graph
-        inputs on which the outputs depend. Raises :class:`InputError` if the nodes between cannot
-        be run.
+        The runner takes the values named in ``sources``, and all graph inputs that are needed. It
+        returns the values named in ``outputs``. Raises :class:`InputError` if the nodes that
+        compute the outputs cannot be run.
         """
         nodes = self.needed(set(outputs), set(sources))
         used = {name for node in nodes for name in _reads(node)}
@@ -324,9 +326,9 @@ class Graph:
     def run(self, values: Array, length: int, others: Mapping[str, Array] | None = None) -> Floats:
         """Run the whole graph on one sample, and return one of its outputs in float64.
 
-        The output is the one that the graph's path names, or the first that is no copy of an input.
-        The arguments are those of :meth:`feeds`. The result has a batch of 1. Raises
-        :class:`InputError` if the graph cannot be run.
+        The output is the one named in the graph's path or, without a name, the first that is no
+        copy of an input. If inputs have a batch axis, the output has a batch of 1. The arguments
+        are those of :meth:`feeds`. Raises :class:`InputError` if the graph cannot be run.
         """
         feeds = self.feeds(values, length, others)
         if self.batch > 1:

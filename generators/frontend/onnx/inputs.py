@@ -13,7 +13,7 @@ from celosia.generators.frontend.onnx.node import Array
 
 
 class OpenLengthError(InputError):
-    """A graph does not fix its number of tokens, and the caller does not state the number."""
+    """Raised if neither the graph nor the caller fixes the number of tokens."""
 
 
 MASKS = ("mask", "padding", "length")
@@ -41,19 +41,22 @@ class Place:
 
     @property
     def count(self) -> int:
-        """Number of tokens of this input, if it has one element for each token.
+        """Number of tokens of an input that has one element for each token, such as a mask.
 
-        Inputs with one element for each token are, for example, token numbers or a mask. For other
-        inputs the number has no meaning.
+        For other inputs the number has no meaning.
         """
         return max(self.shape)
 
     def given(self, length: int) -> Array:
-        """Return this input's array for ``length`` valid tokens in the first input.
+        """Return this input's array for ``length`` valid tokens in the graph's first input.
 
-        An input of the kind ``mask`` has ones for valid tokens, ``padding`` has ones for all
-        others. The kind ``length`` has the number of valid tokens, and ``places`` has the positions
-        from 0. Any other kind has zeros.
+        The input's kind determines the array:
+
+        - ``mask``: 1 for each valid token, 0 for padding.
+        - ``padding``: 0 for each valid token, 1 for padding.
+        - ``length``: the number of valid tokens.
+        - ``places``: the positions 0, 1, 2 and so on.
+        - Any other kind: zeros.
         """
         if self.kind in ("past", "other"):
             return np.zeros(self.shape, self.dtype)
@@ -108,11 +111,12 @@ class InputReader:
     batched: bool
 
     def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return the name, shape, kind and element type of a graph's input.
+        """Return a :class:`Place`: the name, shape, kind and element type of a graph's input.
 
-        ``value`` is the input in the ONNX model. ``tokens`` replaces a size of 0 in ``shape``,
-        which the graph does not fix. Raises :class:`OpenLengthError` if ``tokens`` is needed and 0,
-        and :class:`InputError` if the input is not supported or has another number of tokens.
+        ``value`` is the input in the ONNX model. ``shape`` has the input's sizes, 0 for an open
+        size. ``tokens`` replaces an open number of tokens. Raises :class:`OpenLengthError` if
+        ``tokens`` is needed but 0, and :class:`InputError` if the input is not supported or has
+        another number of tokens.
         """
         name, kind = value.name, value.type.tensor_type.elem_type
         integer = is_integer(value)

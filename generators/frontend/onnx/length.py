@@ -35,10 +35,10 @@ def few(path: Path) -> int:
 
 
 def made_for(path: Path) -> int:
-    """Return the number of tokens that constants of a graph require, or 0 if they require none.
+    """Return the only number of tokens with which an ONNX graph can be run, or 0 if there is none.
 
     In some graphs the input accepts any number, but a constant, such as a shape, fits only one. The
-    result is also 0 if the input itself fixes the number, or if the graph cannot be run.
+    result is also 0 if the input itself fixes the number.
     """
     return _made_for(path, stamp(path))
 

@@ -66,14 +66,14 @@ def _patched(node: Node, view: View) -> View:
 
 
 def matmul(node: Node) -> View:
-    """Return the result of a MatMul node: a linear layer, or a product of attention.
+    """Return a view of a MatMul node's result: a linear layer, or a product of attention.
 
-    - Constant on the right: a linear layer's output.
-    - Constant on the left: scores of a pooling.
-    - Attention scores on the left: the context.
-    - Others: attention scores.
+    - Constant right operand: the result is the output of a linear layer.
+    - Constant left operand: the result is scores of a pooling by attention.
+    - Attention scores on the left: the result is the values, weighted by the scores.
+    - Two operands of other data: the result is attention scores.
 
-    Raises :class:`UnsupportedError` for other nodes.
+    Raises :class:`UnsupportedError` for any other product.
     """
     left, right = node.inputs
     if isinstance(right, np.ndarray):
@@ -132,11 +132,13 @@ def conv(node: Node) -> View:
 
 
 def einsum(node: Node) -> View:
-    """Return the result of an Einsum node: a linear layer, or a product of attention.
+    """Return a view of an Einsum node's result: a linear layer, or a product of attention.
 
-    With a constant operand, the result is a linear layer's output. With attention scores, it is the
-    attention's context. Otherwise it is attention scores. Raises :class:`UnsupportedError` for any
-    other equation.
+    - If an operand is constant: the output of a linear layer.
+    - If an operand is attention scores: the values, weighted by the scores.
+    - If both operands are other data: attention scores.
+
+    Raises :class:`UnsupportedError` for any other equation.
     """
     equation = str(node.attribute("equation", "")).replace(" ", "")
     terms, _, target = equation.partition("->")

@@ -43,9 +43,10 @@ class Made:
     def settled(self, view: View) -> View:
         """Return a view with the same values as ``view``, but without a function of its elements.
 
-        A constant factor is included in the layer's weights. Any other function becomes an
-        :class:`Activation`. Raises :class:`UnsupportedError` if the function is not supported, or
-        no weights include the factor.
+        If the function multiplies by a constant, the weights that compute the view's tensor include
+        the constant. Any other function becomes an :class:`Activation`. Raises
+        :class:`UnsupportedError` if the function is not supported, or no weights can include the
+        constant.
         """
         if view.function is None:
             return view

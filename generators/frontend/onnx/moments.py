@@ -100,11 +100,11 @@ def spread_sum(node: Node, left: View, right: View) -> View:
 
 
 def spread_shift(node: Node, view: View, number: Floats) -> View:
-    """Return a term of a LayerNorm plus or minus a constant, for example ``beta - mean * s``.
+    """Return a LayerNorm's term plus or minus a constant, for example ``beta - mean * s``.
 
-    ``view`` is the term before, and ``number`` is the constant. ``node`` determines the order of
-    the operands. Raises :class:`UnsupportedError` if ``number`` differs between tokens, or ``view``
-    lacks a column.
+    In this example, ``number`` is ``beta``, ``view`` is ``mean * s``, and the scale ``s`` is
+    ``gamma / sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if ``number`` differs
+    between tokens, or if ``view`` lacks a column of its tensor.
     """
     tensor = view.tensor
     assert isinstance(tensor, Spread)

@@ -49,11 +49,11 @@ class Node:
         return value.decode() if isinstance(value, bytes) else value
 
     def view(self, place: int) -> View:
-        """Return input number ``place`` as a view: elements of a tensor, without a function.
+        """Return the input with index ``place`` (from 0) as a :class:`View` without a function.
 
-        If a function is applied to the input's elements, the result is a view of a new tensor with
-        the function's results. Raises :class:`UnsupportedError` if the input is no view, or the
-        function is not supported.
+        A view contains elements of a tensor, and may apply a function to them. If the input has a
+        function, the result is a view of a tensor with the function's results. Raises
+        :class:`UnsupportedError` if the input is no view, or its function is not supported.
         """
         value = self.inputs[place]
         if not isinstance(value, View):
@@ -61,7 +61,7 @@ class Node:
         return self.made.settled(value)
 
     def constant(self, place: int, absent: Floats | None = None) -> Floats:
-        """Return the constant input number ``place`` as a float64 array.
+        """Return the constant input with index ``place`` (from 0) as a float64 array.
 
         If the node does not have this input, the result is ``absent``. Raises
         :class:`UnsupportedError` if the input is not constant, or if the node does not have it and

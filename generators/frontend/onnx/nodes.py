@@ -69,11 +69,13 @@ _BOOL = 9
 
 
 def evaluate(node: Node) -> list[Value]:
-    """Return the outputs of an ONNX node, each as an array, a :class:`View` or a :class:`Mask`.
+    """Return a list of the outputs of an ONNX node.
 
-    An array does not depend on the model's input. A view has elements of a tensor that depends on
-    it. A mask depends only on which tokens are padding. Raises :class:`UnsupportedError` for an
-    unknown operation.
+    - An array is an output that does not depend on the model's input.
+    - A :class:`View` contains elements of a tensor that depends on the model's input.
+    - A :class:`Mask` is an output that depends only on which tokens are padding.
+
+    Raises :class:`UnsupportedError` for an unknown operation.
     """
     operands = [value for value in node.inputs if value is not None]
     if all(isinstance(value, np.ndarray) for value in operands):

@@ -92,8 +92,8 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
     """Return the mean over all valid tokens that a graph computes by a division.
 
-    ``view`` is the sum of the rows of the valid tokens, and ``mask`` is their number. Raises
-    :class:`UnsupportedError` if ``node`` divides anything else.
+    ``view`` is the sum of the rows of the valid tokens, and ``mask`` is the number of valid tokens.
+    Raises :class:`UnsupportedError` if ``view`` or ``mask`` is anything else.
     """
     tensor = view.tensor
     assert isinstance(tensor, Kept)
@@ -116,9 +116,11 @@ def centred(node: Node, left: View, right: View) -> View:
 def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
     """Return the norm that a graph computes by scaling each row of ``view``.
 
-    ``by`` has a factor of each row if ``multiply`` is true, otherwise a divisor. The divisor must
-    be ``sqrt(mean of the row's squares + epsilon)``, and the factor ``1 / divisor``. Raises
-    :class:`UnsupportedError` if it is not.
+    - If ``multiply`` is true, ``by`` must be the factor ``1 / sqrt(m + epsilon)`` of each row.
+    - Otherwise ``by`` must be the divisor ``sqrt(m + epsilon)`` of each row.
+
+    Here ``m`` is the mean of the squares in the row. Raises :class:`UnsupportedError` if ``by`` is
+    anything else.
     """
     stat = by.tensor
     assert isinstance(stat, RowMean)

@@ -17,11 +17,11 @@ Stamp = tuple[tuple[int, int], ...]
 
 
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
-    """Return the result of the function ``use`` for the graph in an ONNX file.
+    """Call the function ``use`` with the graph in an ONNX file, and return the result.
 
     ``tokens`` is the number of tokens, or 0 if the graph fixes it. If :class:`InputError` is
-    raised, and inputs may lack a batch axis, the graph is tried again without it. If both attempts
-    fail, the first error is raised.
+    raised, and inputs may lack a batch axis, the graph is read again without a batch axis. If both
+    attempts fail, the first error is raised.
     """
     known = stamp(path)
     try:

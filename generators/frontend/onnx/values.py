@@ -23,7 +23,7 @@ SAMPLES = np.concatenate([-_FAR[::-1], np.linspace(-9.0, 9.0, 1801), _FAR])
 
 
 class UnsupportedError(Exception):
-    """A node's computation cannot be expressed in a model description."""
+    """Raised if a node's computation cannot be expressed in a model description."""
 
 
 @dataclass(eq=False, kw_only=True)
@@ -79,7 +79,7 @@ class Patches(Of):
 class RowMean(Of):
     """A tensor [rows, 1] with the mean of each row of another tensor.
 
-    If ``squares`` is true, it has the mean of the squares of each row's elements instead.
+    If ``squares`` is true, the tensor has the mean of the squares of each row's elements instead.
     """
 
     squares: bool
@@ -314,11 +314,11 @@ class View:
         return factor if same else None
 
     def layout(self) -> tuple[Index, Index]:
-        """Return the row indices and the column indices of the tensor elements in the view.
+        """Return the row numbers and the column numbers of the tensor's elements in the view.
 
-        For example, ([2, 0], [1, 0]) stands for columns 1 and 0 of rows 2 and 0. Raises
-        :class:`UnsupportedError` if the view is empty, or one of its rows has several tensor rows,
-        or other columns than the first.
+        For example, ([2, 0], [1, 0]) stands for columns 1 and 0 of row 2, then of row 0. Raises
+        :class:`UnsupportedError` if the view is empty, if rows of the view have different columns,
+        or if one row has elements of several tensor rows.
         """
         index = np.atleast_1d(self.index)
         if not index.size:
