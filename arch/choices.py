@@ -57,9 +57,9 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field values of a configuration, with older fields converted to newer fields.
 
-    ``values`` maps short names of fields to values. An older field overrides its value in the newer
-    field's option (:data:`CHOICES`). Raises :class:`InputError` if no option has the older fields'
-    values.
+    ``values`` maps short names of fields to values. A newer field's value stands for values of
+    older fields (:data:`CHOICES`); an older field in ``values`` replaces one of them. Raises
+    :class:`InputError` if the result fits no value of the newer field.
     """
     after = {name: value for name, value in values.items() if name not in EARLIER}
     for choice, options in CHOICES.items():

@@ -88,8 +88,9 @@ class Step:
 class Ddr3Start:
     """Register accesses that start LiteDRAM's core and its DDR3 chip, grouped by purpose.
 
-    ``first``, ``later`` and ``slip`` change only the byte lanes that are being calibrated. Their
-    first access selects these lanes (:attr:`Kind.SELECT`).
+    The groups ``first``, ``later`` and ``slip`` set the read delay and the bit slip of only those
+    byte lanes that are being calibrated. The first access of each group selects these lanes
+    (:attr:`Kind.SELECT`).
     """
 
     chip: Ddr3Chip
@@ -115,9 +116,10 @@ def start_of(
 ) -> Ddr3Start:
     """Return the register accesses that start LiteDRAM's core and its DDR3 chip.
 
-    ``registers`` maps LiteDRAM's register names to byte addresses. ``sequence`` has LiteDRAM's
-    commands: (address pins, bank pins, command, True if the command is for the control register,
-    cycles to wait). ``phases`` are the DFI phases of reads and of writes.
+    - ``registers``: byte address of each register, by LiteDRAM's name.
+    - ``sequence``: LiteDRAM's commands: (address pins, bank pins, command, True if the command is a
+      value for the control register, cycles to wait).
+    - ``phases``: DFI phases (command slots of a cycle) for reads and for writes.
     """
 
     def control(data: int, wait: int = 1) -> Step:

@@ -101,10 +101,10 @@ def drain_latency(config: Datapath) -> int:
 
 
 def words_wait(config: VectorSizes, first: int) -> int:
-    """Return the cycles that a vector command's first elements wait for requantization parameters.
+    """Return how many cycles a vector command waits for its first requantization parameters.
 
-    ``first`` is the number of cycles from the command's start to its first elements without this
-    wait. The result is 0 if the parameters arrive no later.
+    ``first`` is the number of cycles from the command's start to the arrival of its first elements.
+    The result is 0 if the parameters arrive before the elements or together with them.
     """
     return max(0, WORD_LATENCY + FACTOR_LATENCY * (config.row_factors > 0) - first)
 
@@ -130,8 +130,8 @@ def intake_latency(config: VectorSizes) -> int:
 def epilogue_latency(config: VectorSizes) -> int:
     """Return the cycles from sums at the requantizer's input to the write of their results.
 
-    The cycles are those of the sums that enter in one cycle. They do not include the rotary unit or
-    activation functions with polynomials.
+    The result applies to the sums that enter in the same cycle. It does not include the rotary unit
+    or activation functions with polynomials, which take more cycles.
     """
     registered = config.control.registered
     table = TABLE_LATENCY * bool(config.activation)
@@ -202,9 +202,9 @@ def row_width(config: MatrixSizes) -> int:
 def overlaps(width: int, b_width: int, factor_width: int = HARDWARE_WIDTH) -> bool:
     """Return whether the two products of one multiplier, ``a * (b[0] + (b[1] << shift))``, overlap.
 
-    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits. They overlap if the second
-    operand, with ``shift`` the width of ``a * b[0]``, exceeds the ``factor_width`` bits of the
-    multiplier.
+    ``a`` has ``width`` bits, and each ``b[i]`` has ``b_width`` bits. Without overlap, ``shift`` is
+    the width of ``a * b[0]``. The products overlap if the second operand would then need more than
+    the multiplier's ``factor_width`` bits.
     """
     return width + 2 * b_width + (width == b_width) > factor_width
 

@@ -21,8 +21,9 @@ class MatrixSizes(Datapath):
     def low_rows(self) -> int:
         """Number of key elements that keep all eight bits in a packed KV cache; 0 if none.
 
-        A tile's memory has the upper four bits of element i of a key in row i. The lower bits of
-        the first ``low_rows`` elements are in the last ``low_rows`` rows, element 0 in the last.
+        The other elements have four bits. In a tile's memory, row i has the upper four bits of a
+        key's element i. The lower bits of the first ``low_rows`` elements are in the last
+        ``low_rows`` rows, element 0 in the last row.
         """
         return self.packed_cache.low_rows if self.packed_cache else 0
 

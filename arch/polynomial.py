@@ -112,7 +112,7 @@ def fit(
 ) -> Polynomial:
     """Return polynomials of degree 2 that interpolate a function in equal segments of its operands.
 
-    ``function`` maps arrays of operands to results, in units of the last bit of each. It is
+    ``function`` maps arrays of operands to results, both in units of their lowest bit. It is
     evaluated at three Chebyshev nodes inside each segment. Operands have ``x_width`` bits. Raises
     :class:`InputError` if ``segments`` is not a power of two from 2 to ``2**x_width``.
     """

@@ -26,10 +26,10 @@ _GONE = ("clock_mhz",)
 def load(source: str, overrides: list[str] | None = None) -> Config:
     """Return the configuration of a preset or of a TOML file, changed by ``overrides``.
 
-    A file has a table for each record that it changes; ``false`` removes the unit. Key ``preset``
-    names the base, by default ``small`` (``micro`` if there is a table ``micro``). ``overrides``
-    are texts such as ``rows=4``. Older fields are accepted and reported on standard error. Raises
-    :class:`InputError` for an unknown source or invalid content.
+    In a file, a table changes fields of a record, and ``RECORD = false`` removes the record's unit.
+    The key ``preset`` names the base, by default ``small`` (``micro`` if there is a table
+    ``micro``). ``overrides`` are texts such as ``rows=4``. Older fields are accepted and reported
+    on standard error. Raises :class:`InputError` for an unknown source or invalid content.
     """
     if source in PRESETS:
         config = PRESETS[source]

@@ -268,7 +268,10 @@ class Control:
         return int(self.registered)
 
     def protected(self, unit: str) -> str:
-        """Return the protection level of the named unit: ``none``, ``detect`` or ``correct``."""
+        """Return how a unit is protected against flipped bits: ``none``, ``detect`` or ``correct``.
+
+        ``unit`` is one of :data:`celosia.arch.protection.UNITS`.
+        """
         return protection(self.protect)[unit]
 
 

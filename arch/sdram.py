@@ -45,9 +45,9 @@ class SdramTiming:
 class SdramChip:
     """An SDR SDRAM chip, or several in parallel that share commands and addresses.
 
-    It has ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits`` columns of
-    ``data_width`` bits, of all chips together. Times are in nanoseconds unless stated.
-    ``NAME_clocks`` is the least time in cycles.
+    The chips together have ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits``
+    columns of ``data_width`` bits. Times are in nanoseconds unless stated. The time ``NAME`` is at
+    least ``NAME_clocks`` clock cycles.
     """
 
     name: str

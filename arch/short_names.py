@@ -217,9 +217,9 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return all field values of a configuration after ``changes``, by short name.
 
-    Older fields are converted (:func:`celosia.arch.choices.chosen`). A unit that ``changes``
-    removes has its other fields from :data:`ABSENT`. Raises :class:`InputError` if older and newer
-    fields contradict each other.
+    Older fields are converted (:func:`celosia.arch.choices.chosen`). If ``changes`` removes a unit,
+    the unit's other fields get their values in :data:`ABSENT`. Raises :class:`InputError` if older
+    and newer fields contradict each other.
     """
     check_agreement(changes)
     after = chosen({**values, **changes})

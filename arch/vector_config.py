@@ -47,10 +47,11 @@ class VectorSizes(Datapath):
 
     @property
     def pre_depth(self) -> int:
-        """Number of parameter words with which SOFTMAX and NORM requantize accumulators; 0 for all.
+        """Number of parameter words that SOFTMAX and NORM can use to requantize accumulators.
 
-        A parameter word has the requantization parameters of all lanes. Without the record
-        ``fused`` the number is 0, and SOFTMAX and NORM cannot read accumulators.
+        A parameter word has the requantization parameters of all lanes. The number 0 stands for all
+        words. Without the record ``fused``, SOFTMAX and NORM cannot read accumulators, and the
+        number is 0, too.
         """
         return self.fused.words if self.fused else 0
 
