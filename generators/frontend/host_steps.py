@@ -77,7 +77,8 @@ def linear(
     """Return a :class:`HostStep` (function on the host) of a linear layer, ``x @ weight.T + bias``.
 
     ``weight`` is [outputs, inputs]; ``bias`` is [outputs] or None. ``meaning`` describes the layer
-    in a few words. ``rows``, the rows of one inference, affects only the field ``products``.
+    in a few words. ``rows`` is the number of rows of ``x`` in one inference, used only to count
+    multiplications.
     """
     added = 0.0 if bias is None else bias
     parameters = weight.size + (0 if bias is None else bias.size)
@@ -92,7 +93,7 @@ def pointwise(name: str, function: Callable[[Floats], Floats]) -> HostStep:
 
 
 def layer_norm(name: str, gamma: Floats, beta: Floats, epsilon: float) -> HostStep:
-    """Return the host step of a LayerNorm over each row."""
+    """Return a host step (a function on the host) that applies a LayerNorm to each row."""
 
     def function(x: Array) -> Array:
         centred = x - x.mean(axis=-1, keepdims=True)
@@ -112,9 +113,9 @@ def windows(
 ) -> NDArray[np.int64]:
     """Return the indices of the input elements in each window of a convolution.
 
-    The result is [*windows, channels, *kernel]. An index is a position in the flattened input, or
-    -1 for padding. ``shape`` is channels first. ``before`` and ``after`` are the padding of each
-    axis, by default none.
+    ``shape`` is the shape of the input, channels first. The result is [*windows, channels,
+    *kernel]; an element is an index in the flattened input, or -1 for padding. ``before`` and
+    ``after`` are the numbers of padding elements on each axis, by default 0.
     """
     axes = len(kernel)
     before, after = (tuple(padding) or (0,) * axes for padding in (before, after))

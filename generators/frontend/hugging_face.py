@@ -70,9 +70,9 @@ _FIXED_EPSILON = 1e-12
 def load_hugging_face(folder: Path, name: str = "", tokens: int = 0) -> Source:
     """Return the text encoder in a Hugging Face folder (config.json and model.safetensors).
 
-    ``tokens`` is the longest text; 0 stands for 128, or the model's limit if it is less. Raises
-    :class:`InputError` if a file, setting or tensor is missing or not supported, or if ``tokens``
-    exceeds the limit.
+    ``tokens`` is the largest number of tokens of a text. If ``tokens`` is 0, the number is 128, or
+    less if the model or its tokenizer accepts less. Raises :class:`InputError` if a file, setting
+    or tensor is missing or not supported, or if ``tokens`` exceeds the model's limit.
     """
     model_folder = Folder(folder)
     family = FAMILIES[model_folder.kind]

@@ -43,8 +43,8 @@ def own_name(name: str, layer: str, parts: Mapping[str, str], outside: Mapping[s
     """Return a tensor's name in a model description, from its name in a Hugging Face file.
 
     For example, ``encoder.layer.0.output.dense.weight`` becomes ``layers.0.down.weight``. ``layer``
-    is the prefix of layers, ``parts`` translates modules in a layer, ``outside`` all others. The
-    result may be empty.
+    is ``encoder.layer.`` here. The dictionary ``parts`` translates names of modules in a layer, and
+    ``outside`` translates names of other modules. The result is empty if a name is unknown.
     """
     module, _, part = name.rpartition(".")
     number, _, inside = module.removeprefix(layer).partition(".")
@@ -256,8 +256,9 @@ class Folder:
     def no_setting_left(self, only: Mapping[str, Any], why: Mapping[str, str]) -> None:
         """Raise :class:`InputError` if config.json has an unknown setting or an unsupported value.
 
-        ``only`` is a dictionary from a setting's name to its only supported value. ``why`` is a
-        dictionary from a setting's name to the reason, a text for the message.
+        ``only`` is a dictionary from the name of a setting to its only supported value. ``why`` is
+        a dictionary from the name of a setting to a text for the message: the reason why other
+        values are not supported.
         """
         unknown = unknown_settings(self.kind, self.given)
         wrong = [self._wrong(name, value, why.get(name, "")) for name, value in only.items()]

@@ -65,12 +65,12 @@ class Head:
 
 
 def text_head(folder: Folder, words: Floats, rows: int, activation: str, epsilon: float) -> Head:
-    """Return the head of a text encoder, as ``architectures`` in config.json selects it.
+    """Return the head of a text encoder: the layers after the Transformer blocks.
 
-    The head is the layers after the Transformer blocks. ``words`` [vocabulary, columns] are the
-    token vectors, from which a head may compute token scores. ``rows`` is the longest text, and
-    affects only reported numbers of products. Raises :class:`InputError` if the architecture is
-    unknown, or weights are missing.
+    The setting ``architectures`` in config.json selects the head. ``words`` [vocabulary, columns]
+    are the token vectors, from which a head may compute token scores. ``rows`` is the largest
+    number of tokens, used only to count multiplications. Raises :class:`InputError` if the
+    architecture is unknown, or weights are missing.
     """
     name = folder.architecture
     kind = name.rpartition("For")[2] if "For" in name else name
@@ -184,10 +184,11 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove the remaining tensors of a head from ``folder`` (in memory), and return their names.
+    """Remove a head's remaining tensors from ``folder`` (in memory); return the tensors' names.
 
-    Call this function after the import has taken all tensors that it uses. Tensors whose names
-    match ``computed`` are removed too, but not returned.
+    A head is the layers after the Transformer blocks. Call this function after the import has taken
+    all tensors that it uses. Tensors whose names match the pattern ``computed`` are removed too,
+    but not returned.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in {*heads, *filter(computed.search, folder.tensors)}:

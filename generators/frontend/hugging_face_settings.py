@@ -175,9 +175,10 @@ def unknown_settings(model_type: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def read_only_known(entry: str, settings: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return the settings of a file other than config.json, with the defaults of a table's entry.
+    """Return the settings of a file other than config.json, completed by defaults.
 
-    Raises :class:`InputError` as :func:`read_settings`, or if a setting is not in the entry.
+    ``entry`` is the kind of file in a table of all known settings and their defaults. Raises
+    :class:`InputError` if a setting is unknown, is missing, has a wrong type or is out of range.
     """
     unknown = sorted(settings.keys() - _TABLE[entry].keys())
     if unknown:

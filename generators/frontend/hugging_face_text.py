@@ -28,9 +28,9 @@ _FUSED = {"attention": ("query", "key", "value"), "gate_up": ("gate", "up")}
 def load_hugging_face_text(folder: Path) -> tuple[TextDescription, Weights]:
     """Return the description and weights of the decoder in a Hugging Face folder.
 
-    Matrices are [outputs, inputs], with scales of settings included and columns of rotated pairs
-    adjacent. Sliding windows and LongRoPE may reduce ``positions``. Raises :class:`InputError` if a
-    part is not supported.
+    Weights include factors from config.json, such as ``residual_multiplier``. In queries and keys,
+    two columns that are rotated together are adjacent. A sliding window or LongRoPE may limit the
+    length of texts (``positions``). Raises :class:`InputError` if a part is not supported.
     """
     model_folder = Folder(folder)
     kind = model_folder.config.get("model_type")

@@ -87,11 +87,12 @@ def image_reader(source: Source) -> Reader:
 
 
 def sound_reader(source: Source) -> Reader:
-    """Return a function from a sound file's path to the model's input.
+    """Return a function that converts a sound file, given by its path, to the model's input.
 
-    The input is the sound's samples or, by the folder's feature extractor, [frames, features].
-    Short sounds are padded, long sounds are cut. Raises :class:`InputError` if the model's files
-    describe no supported preprocessing.
+    The input is samples or [frames, features], computed by the feature extractor in the model's
+    folder. Without an extractor, the input is the samples of the sound. Short sounds are padded,
+    long sounds are cut. Raises :class:`InputError` if the folder describes no supported
+    preprocessing.
     """
     folder, how, named = _settings(source)
     shape = source.shape or ()

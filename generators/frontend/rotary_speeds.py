@@ -23,7 +23,7 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
     """Return the settings of a decoder's rotary positions from config.json: a dictionary by name.
 
     The dictionary has ``rope_type``, ``rope_theta``, ``partial_rotary_factor`` and all entries of
-    ``rope_scaling`` or ``rope_parameters``. If ``partial`` is false, the model type rotates all
+    ``rope_scaling`` or ``rope_parameters``. If ``partial`` is false, the model must rotate all
     columns of a head. Raises :class:`InputError` if the type, or the share of rotated columns, is
     not supported.
     """
@@ -65,10 +65,10 @@ def rope_settings(folder: Folder, *, partial: bool) -> dict[str, Any]:
 def rotary_speeds(folder: Folder, rope: Mapping[str, Any], head_dim: int) -> Turning:
     """Return (rotary base, angular speeds [head_dim / 2], factor for cosines and sines).
 
-    A speed is in radians per position, and 0 for a pair of columns that is not rotated. For
-    ``dynamic`` and ``longrope``, the speeds are those of texts up to the training length. ``rope``
-    is the result of :func:`rope_settings`. Raises :class:`InputError` if a setting is missing or
-    invalid.
+    A speed is in radians per position, and 0 for a pair of columns that is not rotated. ``rope`` is
+    the result of :func:`rope_settings`. For the RoPE types ``dynamic`` and ``longrope``, the speeds
+    are those of texts up to the training length. Raises :class:`InputError` if a setting is missing
+    or invalid.
     """
     base, kind = float(rope["rope_theta"]), rope["rope_type"]
     rotated = int(head_dim * rope["partial_rotary_factor"])

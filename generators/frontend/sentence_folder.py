@@ -43,9 +43,10 @@ class SentenceFolder:
     """The function of a cross-encoder's outputs, by its name in PyTorch; empty for the usual."""
 
     def sigmoid(self, config: Mapping[str, Any], outputs: int) -> bool:
-        """Return whether a classifier's outputs are passed through a sigmoid.
+        """Return whether a sigmoid is applied to a classifier's outputs.
 
-        ``config`` are the settings of config.json, where older cross-encoders have the function;
+        The folder's settings or ``config`` (the settings of config.json) may name a function for
+        the outputs. If they name none, the result is true for a cross-encoder with one output.
         ``outputs`` is the number of outputs.
         """
         older = config.get("sentence_transformers")
