@@ -78,9 +78,9 @@ class Description(ABC):
     def check_fields(self) -> None:
         """Check all fields, and replace 0 in ``kv_heads`` and ``head_dim`` by the default.
 
-        The defaults are ``heads`` and ``dim / heads``. Raises :class:`InputTypeError` if a field
-        has the wrong type, and :class:`InputError` if a value is out of range or does not fit the
-        others.
+        The default of ``kv_heads`` is ``heads``, and that of ``head_dim`` is ``dim / heads``.
+        Raises :class:`InputTypeError` if a field has the wrong type, and :class:`InputError` if a
+        value is out of range or does not fit other fields.
         """
         for field in fields(self):
             self._check_type(field.name, field.type)

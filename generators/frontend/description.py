@@ -154,7 +154,7 @@ class ModelDescription(Description):
 
     @property
     def outputs(self) -> tuple[int, int]:
-        """Shape (rows, columns) of the output."""
+        """Shape (rows, columns) of the model's output for an input of the greatest length."""
         rows = self.sequence if self.pooling == "none" else 1
         return rows, self.classes or self.dim
 

@@ -16,9 +16,13 @@ def lookup(
 ) -> Floats:
     """Return the embedding vectors of a batch of inputs, [count, sequence, dim].
 
-    ``inputs`` has token numbers [count, n], with token types [count, n, 2], or vectors
-    [count, n, dim]. ``types`` [count, n] has the types that ``inputs`` lacks, by default 0. Raises
-    :class:`InputError` if inputs are invalid.
+    ``inputs`` has one of these shapes:
+
+    - [count, n]: token numbers. ``types`` [count, n] are their token types, by default 0.
+    - [count, n, 2]: token numbers and token types.
+    - [count, n, dim]: vectors.
+
+    Raises :class:`InputError` if inputs are invalid.
     """
     check_shape(model, np.asarray(inputs))
     if model.embedding == "tokens" and np.ndim(inputs) == 3:

@@ -73,9 +73,9 @@ class NamedInputs:
     def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return a sample's first input, and its other inputs as a dictionary from name to array.
 
-        ``values`` is the sample: a dictionary of arrays, or only the first array. A mask is not
-        returned: it shortens the first input to its valid tokens. Raises :class:`InputError` if an
-        input does not fit ``model``.
+        ``values`` is the sample: a dictionary of arrays, or one array if the model has one input. A
+        mask is not returned; instead, the first input is cut to its valid tokens. ``model`` is the
+        model's name in messages. Raises :class:`InputError` if an input does not fit the model.
         """
         names = [self.first, *(other.name for other in self.others)]
         listed = ", ".join(names)

@@ -40,7 +40,7 @@ def _archive(path: Path) -> str:
 
 
 def refuse_adapter(folder: Path) -> None:
-    """Raise :class:`InputError` if a folder has an adapter, whose numbers change the weights."""
+    """Raise :class:`InputError` if a folder contains an adapter (changes to a model's weights)."""
     if not (folder / ADAPTER).is_file():
         return
     whole = "; or take that file out of the folder, to run the model without it"
@@ -51,9 +51,10 @@ def refuse_adapter(folder: Path) -> None:
 
 
 def refuse_folder(folder: Path, missing: str) -> None:
-    """Raise :class:`InputError` if a folder has an adapter, or a model in another kind of file.
+    """Raise :class:`InputError` if a folder contains an adapter, or a model in another file.
 
-    ``missing`` is the name of the file that the folder lacks, for the message.
+    An adapter is changes to the weights of another model. ``missing`` is the name of the file that
+    the folder should contain.
     """
     refuse_adapter(folder)
     places = [folder / name for name in _INSIDE if (folder / name).is_dir()]
@@ -73,11 +74,13 @@ def refuse_folder(folder: Path, missing: str) -> None:
 
 
 def refuse_other(path: Path) -> None:
-    """Raise the error for a model file or folder that no loader accepts.
+    """Raise :class:`InputError` for a model file or folder that no loader accepts.
 
-    :class:`InputError` is raised for any file that exists, a missing file with the suffix of a
-    known format, and a folder with a compiled program but no float model. For other paths, nothing
-    is raised.
+    The error is raised in three cases:
+
+    - The path is a file.
+    - The path does not exist, but ends in the suffix of an unsupported model format.
+    - The path is a folder with a compiled program, but no float model.
     """
     kind = path.suffix.lower()
     if (path / MANIFEST).is_file() and not (path / DESCRIPTION_FILE).is_file():

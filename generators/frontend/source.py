@@ -95,11 +95,11 @@ class Source:
         return tokens if self.types or tokens.ndim == 1 else tokens[:, 0]
 
     def prepare(self, values: Values) -> Array:
-        """Apply the host's functions before the accelerator's run to one sample; return the result.
+        """Return one sample after the host steps (functions on the host) before the machine's run.
 
-        ``values`` is an array, or a dictionary from each input's name to its array. With several
-        inputs, the result is a :class:`Prepared`. Raises :class:`InputError` if an array does not
-        fit the model or is not finite.
+        ``values``, the sample, is an array, or a dictionary from each input's name to its array.
+        With several inputs, the result is a :class:`Prepared`. Raises :class:`InputError` if an
+        array does not fit the model or is not finite.
         """
         first, others = self.named.parts(self.description.name, values)
         self.check(first[None])

@@ -57,7 +57,10 @@ def load_source(source: str, tokens: int = 0, *, quick: bool = False) -> Source:
 
 
 def refuse_empty(source: str) -> None:
-    """Raise :class:`InputError` if ``source`` is a folder without a model; its files are named."""
+    """Raise :class:`InputError` if ``source`` is the path of a folder that contains no model.
+
+    If the folder contains a model file in another format, the message names this file.
+    """
     folder = Path(source)
     described = any((folder / name).is_file() for name in (DESCRIPTION_FILE, CONFIG_FILE, MANIFEST))
     if source in model_names() or not folder.is_dir() or described:

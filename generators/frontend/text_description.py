@@ -141,7 +141,7 @@ class TextDescription(Description):
             raise InputError(f"{work} is for decoders alone, and model {self.name} takes a source")
 
     def rotates(self, layer: int) -> bool:
-        """Return whether layer number ``layer`` has a rotary embedding of queries and keys."""
+        """Return whether layer number ``layer`` (from 0) has a rotary position embedding."""
         return self.position == "rotary" and self.rotated[layer % len(self.rotated)] == "1"
 
     @property

@@ -96,10 +96,9 @@ class TextSource:
     ) -> tuple[Decoder, Parting]:
         """Return the quantized decoder, and its errors against the float model on at most 8 texts.
 
-        ``texts`` are calibration texts as token numbers or, for an encoder-decoder, source texts.
-        None stands for texts that the model samples, and source texts from its folder or random
-        ones. Raises :class:`InputError` as
-        :func:`celosia.generators.quantize.texts.calibration_texts`.
+        ``texts`` are lists of token numbers. If ``texts`` is None, the model samples texts. For an
+        encoder-decoder, ``texts`` are inputs of the encoder; None selects inputs in the model's
+        folder or random inputs. Raises :class:`InputError` if a text is invalid.
         """
         options = options or Quantization()
         model, weights = self.description, self.weights
@@ -118,11 +117,11 @@ class TextSource:
         options: Quantization | None = None,
         progress: Progress | None = None,
     ) -> Calibration:
-        """Return the ranges of all tensors of the float model on calibration texts.
+        """Return the ranges of values in all tensors of the float model on calibration texts.
 
-        ``texts`` are the texts as token numbers or, for an encoder-decoder, source texts. None
-        stands for texts that the model samples, and random source texts. Raises :class:`InputError`
-        if a text is invalid.
+        ``texts`` are lists of token numbers. If ``texts`` is None, the model samples texts. For an
+        encoder-decoder, ``texts`` are inputs of the encoder, and None selects random inputs. Raises
+        :class:`InputError` if a text is invalid.
         """
         model, chosen = self.description, options or Quantization()
         begin = None if model.source_layers else self.tokenizer.begin
@@ -178,10 +177,13 @@ def is_packaged(model: str) -> bool:
 def load_text(checkpoint: str, tokenizer: Path | None = None) -> TextSource:
     """Load a language model by its name or its path, and return it with its tokenizer.
 
-    ``checkpoint`` is a packaged model's name, or the path of a llama2.c file (``.bin``), an ONNX
-    file or a model folder. ``tokenizer`` is a file; None selects one beside the model, or texts of
-    token numbers. Raises :class:`InputError` if the model or tokenizer cannot be read, or they do
-    not fit each other.
+    - ``checkpoint``: a packaged model's name, or the path of a llama2.c file (``.bin``), an ONNX
+      file or a model folder.
+    - ``tokenizer``: the path of a tokenizer file; None for the file beside the model. If no file is
+      found, texts are token numbers.
+
+    Raises :class:`InputError` if the model or tokenizer cannot be read, or they do not fit each
+    other.
     """
     folder = _MODELS / checkpoint
     path = folder if _is_folder(folder) else Path(checkpoint)
@@ -229,12 +231,16 @@ def open_tokenizer(
     split: bool = False,
     cleaned: bool = False,
 ) -> TokenizerLike:
-    """Return the tokenizer in a file, or one for texts of token numbers if ``path`` is None.
+    """Return the tokenizer in a file or, if ``path`` is None, one for texts of token numbers.
 
-    The file is a vocab.json with characters, a ``.bin`` file of llama2.c, or a tokenizer.json. Only
-    a tokenizer.json uses ``begin`` (the token of an empty text), ``split`` (names of special tokens
-    are ordinary text) and ``cleaned`` (no spaces before punctuation). Raises :class:`InputError` if
-    the file cannot be read or does not fit ``vocabulary``.
+    The file is a vocab.json with characters, a ``.bin`` file of llama2.c, or a tokenizer.json.
+    Arguments that only a tokenizer.json uses:
+
+    - ``begin``: the token of an empty text.
+    - ``split``: true to encode names of special tokens as ordinary text.
+    - ``cleaned``: true to decode without spaces before punctuation.
+
+    Raises :class:`InputError` if the file cannot be read or does not fit ``vocabulary``.
     """
     if path is None:
         return NumberTokenizer(vocabulary, ends)

@@ -266,11 +266,11 @@ def read_tokenizer_file(path: Path) -> Any:
 
 
 def read_sentences(path: Path, *, blank: bool = False) -> list[str]:
-    """Return a list of the lines of a text file, without its blank lines.
+    """Return the lines of a text file as a list, without blank lines.
 
-    If ``blank`` is false, only blank lines at the file's end are accepted. Raises
-    :class:`InputError` if there is another one, or if the file cannot be read or has only blank
-    lines.
+    If ``blank`` is false, blank lines are allowed only at the end of the file. Raises
+    :class:`InputError` if another line is blank, if all lines are blank, or if the file cannot be
+    read.
     """
     lines = read_lines(path, "sentences")
     while lines and not lines[-1].strip():

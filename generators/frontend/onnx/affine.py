@@ -41,7 +41,7 @@ def affine(node: str, tensor: Tensor, gains: Floats, shifts: Floats) -> Tensor:
 
 
 def added(node: str, left: Tensor, right: Tensor) -> Tensor:
-    """Return the sum of two tensors, one of which may be an :class:`Affine`.
+    """Return the sum of two tensors; one of them may be an :class:`Affine`.
 
     If one is an :class:`Affine` (``gains * source + shifts``), the weights of the other tensor's
     layer are divided by the gains. Raises :class:`UnsupportedError` if a gain is 0, or if the other
