@@ -31,11 +31,11 @@ def quantize_attention(
     *,
     deferred: bool,
 ) -> Attention:
-    """Return the quantized operation of the attention layer ``node``.
+    """Return the quantized operation of the float attention layer ``node``.
 
-    ``kv_bits`` bits of keys and values are stored. If ``block`` is not 0, each ``block`` value
-    columns share an exponent. ``deferred`` divides the result by the softmax's sum, instead of the
-    probabilities.
+    ``kv_bits`` is the stored bits of each element of keys and values. If ``block`` is not 0, each
+    ``block`` adjacent columns of values share an exponent. If ``deferred`` is true, the softmax's
+    sum divides the attention result instead of each probability.
     """
     query, key, value, target = (
         steps.tensor(tensor_value)

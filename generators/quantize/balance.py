@@ -19,9 +19,9 @@ TAIL = 0.25
 def column_gains(largest: Floats, strength: float) -> Floats:
     """Return the scale of each column of a tensor relative to the tensor's scale, [n].
 
-    ``largest`` [n] has the columns' largest magnitudes. Scales are proportional to ``largest **
-    strength``, from 0 (equal scales) to 1 (each column fills the integers' range), as in
-    SmoothQuant (Xiao et al. 2023).
+    ``largest`` [n] has the largest magnitude of each column. A column's scale is proportional to
+    ``largest ** strength``, as in SmoothQuant (Xiao et al. 2023). With ``strength`` 0, all scales
+    are equal; with 1, each column fills the integer range.
     """
     known = largest > 0
     if not known.any():

@@ -87,11 +87,11 @@ class Calibration:
 
 
 class Calibrator:
-    """Evaluates a float model on inputs; records the range of each tensor, and rows of some.
+    """Evaluates a float model on inputs; records each tensor's range, and rows of some tensors.
 
-    The most rows n of an input are ``length``. A range leaves out the fraction ``share`` of the
-    values at each end. If it is not 0, ``total`` is the sum of n over the inputs, and ``squares``
-    that of ``n**2``.
+    ``count`` inputs have at most ``length`` rows each. A range leaves out the fraction ``share`` of
+    the values at each end. If ``share`` is not 0, ``total`` is the sum of n over all inputs with n
+    rows, and ``squares`` is the sum of n**2.
     """
 
     def __init__(
@@ -116,11 +116,11 @@ class Calibrator:
     def run(
         self, inputs: ArrayLike, cache: KvCache | None = None, *, source: bool = False
     ) -> dict[str, Floats]:
-        """Evaluate a batch of inputs; update the ranges, and return the tensors by name.
+        """Evaluate a batch of inputs, update the tensors' ranges, and return the tensors by name.
 
-        Arguments and result are those of :func:`forward`. No rows are stored; pass the result to
-        ``rows.add`` to store them. Raises :class:`InputError` if a tensor exceeds the range of
-        32-bit floats.
+        Arguments and result are those of :func:`celosia.generators.reference.floats.forward`. The
+        caller stores rows by passing the result to ``rows.add``. Raises :class:`InputError` if a
+        value exceeds the range of 32-bit floats.
         """
         model = self._model
         with np.errstate(all="ignore"):
@@ -167,9 +167,9 @@ def calibrate(
 ) -> Calibration:
     """Evaluate a float model on ``inputs``; return each tensor's range, and rows of some tensors.
 
-    A range has the percentiles ``100 - percentile`` to ``percentile``, and 0. ``wanted`` names
-    tensors whose rows are stored (None: all with a row per token). Raises :class:`InputError` if an
-    argument is invalid.
+    A range has the values from percentile ``100 - percentile`` to ``percentile``, and 0. ``wanted``
+    names the tensors whose rows are stored; None stands for all tensors with one row per token.
+    Raises :class:`InputError` if an argument is invalid.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")

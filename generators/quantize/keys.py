@@ -183,9 +183,9 @@ def quantize_keys(
 ) -> KeySteps:
     """Return the quantization scales and offsets of an attention layer's queries and keys.
 
-    ``keys`` and ``queries`` are samples: for each text of n tokens an array [n, heads, head_dim].
-    Column j of the result is their column ``columns[j]``. The first ``whole`` key columns keep 8
-    bits, the others ``options.kv_bits``.
+    ``keys`` and ``queries`` have an array [n, heads, head_dim] for each sample text of n tokens.
+    Column j of a quantized head is column ``columns[j]`` of the float head. A key's first ``whole``
+    columns have 8 bits, its other columns ``options.kv_bits``.
     """
     narrow = options.kv_bits < NARROW_BITS and whole < len(columns)
     mixed = options.activations == MIXED

@@ -43,11 +43,11 @@ class Corrected:
 def correct(
     weights: Floats, form: WeightFormat, group: int, inputs: Floats, rank: int, layer: str
 ) -> Corrected:
-    """Quantize a layer's weights [n, k] to few bits, with a correction of rank ``rank``.
+    """Return a layer's weights [n, k] quantized to few bits, with a correction of rank ``rank``.
 
-    If ``group`` is not 0, each ``group`` successive weights share a scale. ``inputs`` [count, k]
-    are samples in units of their scales. Raises :class:`InputError` if ``rank`` is not below n and
-    k.
+    The correction is a product of two thin matrices. If ``group`` is not 0, each ``group``
+    successive weights share a scale. ``inputs`` [count, k] are sample inputs, divided by their
+    scales. Raises :class:`InputError` if ``rank`` is not below min(n, k).
     """
     n, k = weights.shape
     if rank >= min(k, n):

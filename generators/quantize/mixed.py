@@ -73,11 +73,11 @@ def choose_formats(
     bound: float,
     progress: Progress,
 ) -> Mixture:
-    """Return the choice of weight formats with the fewest bytes, among those that were measured.
+    """Choose a weight format for each matrix; return the measured choice with the fewest bytes.
 
-    The loss of the choice exceeds the INT8 model's by at most ``bound``. ``make(format)`` returns
-    the model in one format. ``progress`` is called with the numbers of measured models and of all
-    to measure.
+    The loss of the choice exceeds the INT8 model's loss by at most ``bound``. ``make(format)``
+    returns the model with all weights in one format. ``progress(done, total)`` is called for each
+    measured model with the counts of models.
     """
     models = {name: make(name) for name in (INT8, *CANDIDATES)}
     names = _names(models[INT8])

@@ -61,10 +61,10 @@ def check_full_parameters(name: str, config: Config) -> None:
 
 
 def rounded(multiplier: Any, shift: Any, below: int) -> tuple[Any, Any]:
-    """Return multipliers rounded to multiples of ``2**below``, and their shifts.
+    """Return requantization multipliers rounded to multiples of ``2**below``, and their new shifts.
 
     A requantization factor is ``multiplier * 2**(shift - 31)``. If rounding raises a multiplier to
-    2**31, the multiplier is halved, and 1 is added to its shift.
+    2**31, the multiplier is halved, and its shift is increased by 1.
     """
     if not below:
         return multiplier, shift

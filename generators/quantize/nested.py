@@ -19,11 +19,11 @@ _WHOLE = 1e-4
 
 
 def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
-    """Round float weights [n, k] to INT8 whose upper bits alone also approximate them.
+    """Round float weights [n, k] to INT8 whose upper bits alone also approximate the weights.
 
-    Returns the INT8 weights [k, n] and the output scales [n]. ``inputs`` [count, k] are samples of
-    the layer's input in units of its scales. Weights that are integers in their output's scale do
-    not change.
+    Returns the INT8 weights [k, n] and the scale of each output [n]. ``inputs`` [count, k] are
+    sample inputs of the layer, divided by their scales. If all weights are integer multiples of
+    their output's scale, no weight changes.
     """
     exact, steps = _in_steps(weights)
     if is_nested(weights):

@@ -39,8 +39,8 @@ _PARTS = ("source", "up", "query", "key", "value")
 class Parting:
     """Errors of a quantized model against its float model on the same inputs.
 
-    The relative error of a tensor is the root mean square of its errors, divided by that of its
-    float values.
+    The relative error of a tensor is the root mean square (RMS) of its errors, divided by the RMS
+    of its float values.
     """
 
     inputs: int
@@ -100,8 +100,9 @@ class Parting:
     def figures(self) -> dict[str, Any]:
         """Return the errors of the quantized model as a dictionary for a report.
 
-        The keys are ``warning`` and the names of the fields ``inputs`` to ``largest_score_error``.
-        The value of ``warning`` is None if there is no warning.
+        The keys are the names of this class's fields from ``inputs`` to ``largest_score_error``,
+        and ``warning``. The value of ``warning`` is the text for the user, or None if there is
+        none.
         """
         return {
             "inputs": self.inputs,
@@ -125,9 +126,9 @@ def parting(
 ) -> Parting:
     """Return the errors of a quantized model against its float model on ``inputs``.
 
-    ``inputs`` has one or more inputs of an encoder, or token arrays of a decoder. ``sources`` has
-    the encoder's tokens for each, if the model is an encoder-decoder. For large models, only the
-    first inputs are compared.
+    ``inputs`` are inputs of an encoder, or token arrays of a decoder. For an encoder-decoder,
+    ``sources`` has the encoder's token list for each element of ``inputs``. For large models, only
+    the first inputs are compared.
     """
     description = model.description
     squares: dict[str, NDArray[np.float64]] = {}

@@ -50,11 +50,11 @@ def quantize_calibrated(
     options: Quantization | None = None,
     progress: Progress | None = None,
 ) -> Graph[D]:
-    """Return a quantized model, with scales from the tensors' values in ``calibration``.
+    """Return a quantized model, with scales chosen from the tensors' values in ``calibration``.
 
-    ``config`` sets the operand formats of an encoder; it is None for a model of texts, which has
-    INT8 operands. Raises :class:`InputError` if the model refuses an option, or a value does not
-    fit integers.
+    ``config`` sets the operand width and zero points of an encoder. If it is None, as for models of
+    texts, operands are INT8. Raises :class:`InputError` if the model does not support an option, or
+    a value cannot be represented in integers.
     """
     options = options or Quantization()
     check_options(model, options)
@@ -77,9 +77,9 @@ def quantize_decoder(
 ) -> Decoder:
     """Return a quantized decoder, calibrated on texts that the model samples.
 
-    Each text begins with the token ``begin``, or a random token if ``begin`` is None. An
-    encoder-decoder answers random sources instead. Raises :class:`InputError` if a value does not
-    fit integers.
+    Each sampled text begins with the token ``begin``, or a random token if ``begin`` is None. An
+    encoder-decoder is calibrated on its answers to random sources. Raises :class:`InputError` if a
+    value of the model cannot be represented in integers.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)

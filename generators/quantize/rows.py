@@ -14,11 +14,11 @@ KEPT_BYTES = 1 << 30
 
 
 class Rows:
-    """Stores rows of tensors during a calibration, at most :data:`KEPT_BYTES` bytes.
+    """Stores sample rows of tensors during a calibration, at most :data:`KEPT_BYTES` bytes.
 
-    ``count`` is the number of inputs, ``length`` the most rows of one. Beyond the limit, rows of
-    evenly distributed inputs are stored. ``wanted`` names the tensors; None means all with a row
-    per token.
+    ``count`` inputs have at most ``length`` rows each. If not all rows fit, rows of evenly
+    distributed inputs are stored. ``wanted`` has the names of the tensors to store. If ``wanted``
+    is None, all tensors with one row per token are stored.
     """
 
     def __init__(self, count: int, length: int, wanted: Collection[str] | None = None):
@@ -31,9 +31,9 @@ class Rows:
     def add(self, tensors: Mapping[str, Floats], first: int = 0, place: int = 0) -> None:
         """Store tensor rows of a batch of successive inputs, as far as the memory limit permits.
 
-        ``tensors`` maps names to arrays [inputs, rows, columns]. ``first`` is the number of the
-        first input, ``place`` that of the first row in each input. The first call must pass all
-        tensors to be stored.
+        ``tensors`` maps tensor names to arrays [inputs, rows, columns]. ``first`` is the index of
+        the batch's first input; ``place`` is the index of the arrays' first row in its input. The
+        first call must pass all tensors to be stored.
         """
         kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
         if not self._places and kept:
@@ -54,7 +54,7 @@ class Rows:
         return not name.endswith((*BY_PAIRS, "output"))
 
     def chosen(self, tokens: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return the part of ``tokens`` [count, length] for which rows are stored.
+        """Return the part of the token numbers ``tokens`` [count, length] whose rows are stored.
 
         For example, if rows 0 to 99 of inputs 0 and 2 are stored, the result is ``tokens[[0, 2],
         :100]``.

@@ -32,9 +32,9 @@ def score_errors(
 ) -> Iterator[Floats]:
     """Yield the absolute errors of each self-attention's scores, [heads, pairs of tokens].
 
-    ``tensors`` is the result of :func:`evaluate` for ``inputs``. A score s stands for ``2**(s /
-    256)``. Attentions with keys below 8 bits or a deferred division are skipped. Saturation is no
-    error.
+    ``tensors`` is the result of :func:`evaluate` for ``inputs``. The unit of errors is 1/256: the
+    softmax computes ``2**(score / 256)``. Attentions with keys below 8 bits or a deferred division
+    are left out. Saturation of a score is not an error.
     """
     exact = _Exact({op.target.name: op for op in model.ops}, _rows_of(model, tensors, inputs))
     added = 0 if model.reads_tokens else model.description.sequence - model.input.rows

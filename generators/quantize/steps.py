@@ -31,9 +31,10 @@ def wide_step(values: Floats) -> float:
 
 
 def wide_scale(sizes: Sequence[float]) -> float:
-    """Return the scale at which INT16 has room for twice the largest of ``sizes``.
+    """Return the scale at which the largest of ``sizes`` is half of the largest INT16 integer.
 
-    ``sizes`` has the largest magnitude of each tensor with this scale.
+    ``sizes`` has the largest magnitude of each tensor that gets this scale. The other half of the
+    range is headroom for inputs with larger values.
     """
     return HEADROOM * float(max(sizes)) / INT16_MAX
 
@@ -62,10 +63,11 @@ def best_steps(values: Floats, most: int, clips: Sequence[float] = CLIPS) -> Flo
 def least_error(
     values: Floats, tried: Sequence[Floats], rounded: Callable[[Floats], NDArray[Any]]
 ) -> Floats:
-    """Return the scale [n] of each column of ``values`` [m, n] with the least squared error.
+    """Return for each column of ``values`` [m, n] the scale with the least squared error, [n].
 
-    ``tried`` has the candidates, each [n]. ``rounded`` rounds values that are divided by their
-    scales. A single candidate is returned without a search.
+    ``tried`` is a list of candidates; each is an array [n] with a scale for each column. The
+    function ``rounded`` takes ``values / scale``, and returns the represented numbers. If there is
+    only one candidate, the result is this candidate.
     """
     steps, least = tried[0], np.full(values.shape[1], np.inf)
     for step in tried if len(tried) > 1 else ():
@@ -120,10 +122,10 @@ def spread_range(values: Floats, together: int = 1) -> tuple[Floats, Floats]:
 
 
 def upper_step(values: Floats, bits: int) -> float:
-    """Return the scale of INT8 integers whose upper ``bits`` bits represent ``values`` best.
+    """Return the scale at which the upper ``bits`` bits of INT8 integers represent ``values`` best.
 
-    The upper bits stand for the mean of all INT8 integers that have them. The scale has the least
-    squared error of those tried.
+    The upper bits stand for the mean of all INT8 integers that begin with these bits. The function
+    tries several scales, and returns the scale with the least squared error.
     """
     most, half = float(np.abs(values).max()) or 1.0, 1 << (bits - 1)
     tried = [np.array([clip * most / half]) for clip in CLIPS]

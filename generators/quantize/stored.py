@@ -32,9 +32,9 @@ def choose(
 ) -> tuple[Stored, Ints, Floats]:
     """Quantize a layer's weights [n, k] to few bits; return (codes, operands [k, n], scales [n]).
 
-    Codes are stored and decode to INT8 operands. A weight is about its operand times its output's
-    scale. If ``group`` is not 0, each ``group`` weights of an output share a factor. ``inputs``
-    [count, k] are samples.
+    A code decodes to an INT8 operand, which approximates a weight in units of its output's scale.
+    If ``group`` is not 0, each ``group`` successive operands of an output share an integer factor.
+    ``inputs`` [count, k] are sample inputs of the layer, or None.
     """
     weights = np.asarray(exact_weights, np.float64)  # [n, k]
     n, k = weights.shape
@@ -71,10 +71,11 @@ def choose(
 
 
 def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
-    """Return each output's largest scale [n] that represents its weights [n, k] exactly, or None.
+    """Return the largest scale of each output, [n], with which all its weights are exact, or None.
 
-    The result is None if an output has no such scale. The result is also None if ``form.fraction``
-    is not 0, or the format has more than :data:`TRAINED` values.
+    Each weight [n, k] is then an integer of the format times the scale. The result is None if an
+    output has no such scale, ``form.fraction`` is not 0, or the format has more than
+    :data:`TRAINED` values.
     """
     if form.fraction or len(form.values) > TRAINED:
         return None
@@ -91,10 +92,10 @@ def trained_steps(weights: Floats, form: WeightFormat) -> Floats | None:
 
 
 def factors_of(form: WeightFormat) -> Ints:
-    """Return the integers that a group of weights can have as its scale, in ascending order.
+    """Return the integer scales, in ascending order, that a group of weights in a format can have.
 
-    The result has all integers up to 255 with which each ``form.values``, times the scale and
-    shifted right by ``form.fraction`` bits, is INT8.
+    A scale is an integer from 1 to 255. A scale is allowed if ``value * scale / 2**form.fraction``
+    is in the range of INT8 for each value in ``form.values``.
     """
     half = 1 << (OPERAND_BITS - 1)
     low, high = min(form.values), max(form.values)
@@ -115,11 +116,11 @@ def error_spread(inputs: Floats, k: int) -> Floats:
 
 
 def made_up(exact: Floats, inner: Floats | None, pick: Callable[[Floats, int], Floats]) -> Floats:
-    """Return a layer's rounded weights [k, n]; rounding errors are compensated in later inputs.
+    """Return a layer's weights rounded one input after another, [k, n], with errors compensated.
 
-    ``pick(weights, i)`` returns the rounded weights [n] of input i, given the weights [n, k] with
-    the compensation so far. ``inner`` is the result of :func:`error_spread`; without it, errors
-    stay.
+    ``pick(weights, i)`` returns the rounded weights [n] of input i; its argument [n, k] includes
+    the compensation for earlier errors. ``inner`` is the result of :func:`error_spread`, or None if
+    errors are not compensated.
     """
     rest, rounded = exact.copy(), np.zeros(exact.shape[::-1])
     for row in range(len(rounded)):

@@ -270,10 +270,11 @@ class Steps:
         return max(self._common_zero(ranges), self.operand_min + 1)
 
     def weight_steps(self, scaled: Floats, bias: Floats, out: Floats) -> Floats:
-        """Return the scale [n] of each output of a linear layer's weights ``scaled`` [n, k].
+        """Return the quantization scale of each output's weights in a linear layer, [n].
 
-        Each weight is already multiplied by the scale of its input. A scale is at least ``abs(bias)
-        / 2**30``. ``out`` [n] are the scales of outputs whose weights are all 0.
+        ``scaled`` [n, k] are the float weights, each times the scale of its input. An output whose
+        weights are all 0 gets its scale from ``out`` [n]. Each scale is at least ``abs(bias) /
+        2**30``, so that the integer bias fits 32 bits.
         """
         columns = scaled.T if self.options.per_channel else scaled.reshape(-1, 1)
         steps = best_steps(columns, self.operand_max, self.policy.clips)
@@ -293,11 +294,11 @@ class Steps:
         return np.asarray(rows[::apart] / self.tensor(value).steps)
 
     def activation(self, node: Linear, target: Tensor) -> tuple[float, float, Ints | None]:
-        """Return (input scale, offset, table) of a linear layer's activation function.
+        """Return (input scale, offset, table) of a linear layer's quantized activation function.
 
-        The caller adds ``offset`` to the layer's float bias. The table has an output for each INT8
-        input, or coefficients of polynomials for INT16 inputs. The table is None for a ReLU in
-        requantization.
+        The caller adds ``offset``, a real number, to the layer's bias. For INT8 inputs, the table
+        has an output for each input. For INT16 inputs, it has coefficients of polynomials. If the
+        requantization applies the ReLU, the table is None.
         """
         assert node.sums is not None
         if node.activation == "relu" and self.policy.relu_in_sums:

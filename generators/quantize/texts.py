@@ -23,11 +23,11 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Evaluate a decoder's float model on texts; return the ranges and sample rows of its tensors.
+    """Return a decoder's calibration on texts: ranges and sample rows of its tensors.
 
-    ``texts`` are token lists: a decoder's texts, or sources that an encoder-decoder answers. If it
-    is None, the decoder samples texts that begin with ``begin``, and sources are random. Raises
-    :class:`InputError` for invalid texts.
+    ``texts`` are token lists. A decoder reads them; an encoder-decoder answers them. If ``texts``
+    is None, a decoder samples texts from the first token ``begin`` on, and an encoder-decoder
+    answers random sources. Raises :class:`InputError` for invalid texts.
     """
     length, seed, sources = min(options.length, model.positions), options.seed, None
     if model.source_layers:
@@ -49,11 +49,11 @@ def sample_texts(
     sources: Sequence[Sequence[int]] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Sample texts from a decoder; return the ranges and sample rows of its tensors.
+    """Return a decoder's calibration on texts that the model itself samples.
 
-    With ``sources`` (token lists), an encoder-decoder answers each. Otherwise ``count`` texts begin
-    with the token ``begin``, or a random one if it is None. Raises :class:`InputError` if an
-    argument is invalid.
+    A decoder samples ``count`` texts, each from the first token ``begin`` on (None: a random
+    token). An encoder-decoder samples an answer to each token list in ``sources``. Raises
+    :class:`InputError` if an argument is invalid.
     """
     count = count if sources is None else len(sources)
     if sources is not None and not count:
