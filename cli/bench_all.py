@@ -133,10 +133,12 @@ def markdown(tables: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the Markdown table below one heading of the benchmark page.
+    """Return the Markdown table below one heading of the page of benchmarks.
 
-    ``rows`` has a dictionary of each benchmark (:func:`measure`), a line of the table. A benchmark
-    with an entry "rows" must be alone: its command is then above the table of these rows.
+    ``rows`` has one dictionary, a result of :func:`measure`, for each benchmark below the heading.
+    Each becomes a line of the table. If a benchmark's dictionary has an entry ``rows``, the heading
+    must have only this benchmark. The result is then the benchmark's command, and a table of the
+    entry's rows.
     """
     title = ""
     if "rows" in rows[0]:

@@ -69,10 +69,11 @@ def bench_boards(
 
 
 def measure(case: Case, folder: Path) -> bool:
-    """Build the machine or unit of ``case``, and write a report; return whether it was built.
+    """Build the machine or unit of ``case``, and write its report into ``folder``.
 
-    Nothing is built if ``folder`` has a report of the same inputs. If the design does not fit its
-    device, ``refused`` of the report has the reason. Raises :class:`RunError` if the build fails.
+    Return True after a build. Return False if the folder already has a report of a build with the
+    same inputs. If the design does not fit its device, the report has the reason in its field
+    ``refused``. Raises :class:`RunError` if the build fails.
     """
     design = case.design()
     file = folder / case.file
@@ -105,8 +106,9 @@ def measure(case: Case, folder: Path) -> bool:
 def recount(case: Case, folder: Path) -> None:
     """Simulate a board's machine, and update cycles and rates in the report of an earlier build.
 
-    Nothing is updated without a report in ``folder``, or for a unit, a build that did not fit, or
-    an older configuration. Raises :class:`RunError` if an output differs from the golden model's.
+    Cycles and rates are not updated in these cases: ``folder`` has no report of the build, the
+    build was a single unit, the machine did not fit, or its configuration has changed since the
+    build. Raises :class:`RunError` if a result differs from the golden machine's.
     """
     file = folder / case.file
     if not file.is_file():

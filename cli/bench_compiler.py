@@ -72,10 +72,11 @@ def bench_compiler(names: tuple[str, ...]) -> None:
 
 
 def measured(model: ModelDescription | TextDescription, update: Update) -> dict[str, Any]:
-    """Return how long a model with random weights takes to compile, and other measurements by name.
+    """Compile a model with random weights; return times and other measurements by name.
 
-    Times are processor seconds of drawing weights, quantization and the compiler. ``update`` is
-    called before each step with finished and all steps.
+    The times are processor time (seconds) of three steps: drawing random weights, quantization, and
+    the compiler. Before each step, ``update(done, total)`` is called with the number of finished
+    steps and the number of all steps.
     """
     rng, row = np.random.default_rng(1), {"model": model.name}
     config = LARGE if model.name == "vit-base" else MEDIUM

@@ -120,9 +120,10 @@ def encode_at_pins(
 ) -> dict[str, Any]:
     """Run an encoder on the first input of a file, on a simulated board; return named measurements.
 
-    ``model`` is the encoder's name or path. ``formats`` has the settings of its quantization. Names
-    with ``_share`` are those of :func:`decode_at_pins`. Raises :class:`InputError` if the input
-    does not suit the model, or the model does not fit the board.
+    ``model`` is the encoder's name or path, ``inputs`` the file's path. ``formats`` has the number
+    formats of the quantized encoder. Measurements named ``_share`` are fractions of the memory
+    chip's peak rate, as in :func:`decode_at_pins`. Raises :class:`InputError` if the input does not
+    suit the model, or the model does not fit the board.
     """
     loaded = load(model)
     source = loaded.source
@@ -188,9 +189,10 @@ def decode_at_pins(
 ) -> dict[str, Any]:
     """Process one token on a simulated board with a memory chip, and return named measurements.
 
-    ``context`` is the room of the cache, and ``position`` the number of earlier tokens, whose keys
-    and values are zeros. Names with ``_share`` are fractions of the memory chip's peak rate, or
-    None if they cannot be measured. Raises :class:`InputError` if the model does not fit the board.
+    ``context`` is the number of tokens for which the KV cache has room. ``position`` is the number
+    of earlier tokens in the cache; their keys and values are zeros. Measurements whose names end in
+    ``_share`` are fractions of the memory chip's peak rate, or None if they cannot be measured.
+    Raises :class:`InputError` if the model does not fit the board.
     """
     # - reached_share: rate of LOAD in the cycles in which the load engine works
     # - weights_share: bytes of all weights in all cycles of the token

@@ -69,10 +69,11 @@ def _modelled(core: Core) -> ModelledDdr3:
 def opened(
     board: Board, config: Config, image: bytes = b""
 ) -> Iterator[tuple[SimulatedBoard, Device]]:
-    """Yield a simulated board, and the :class:`Device` object that controls its machine.
+    """Simulate a board in a ``with`` block; yield the simulation and a :class:`Device` object.
 
-    ``image`` is the content of the board's memory chip at the start, which the host's first write
-    of it then skips. Without it, memory contains zeros.
+    The :class:`Device` object controls the machine on the board. ``image`` is the initial content
+    of the board's memory chip; if it is empty, memory contains zeros. The host then does not send
+    the first write whose data are already in ``image``.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"

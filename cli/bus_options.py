@@ -84,8 +84,9 @@ attachment_options = grouped("attachment", _attachment, *_OPTIONS)
 def attached(config: Config, attachment: Attachment) -> Component:
     """Return the accelerator with bridges from its memory port and host port to buses.
 
-    ``attachment`` gives the bus protocol of each port; with ``native`` the port has no bridge.
-    Raises :class:`InputError` if a bus is unknown, or the external memory does not fit the bus.
+    ``attachment`` gives the bus protocol of each port; a port with the protocol ``native`` has no
+    bridge. Raises :class:`InputError` if a protocol is unknown, or the external memory does not fit
+    into the bus's addresses.
     """
     it = attachment
     return make_accelerator(config, it.bus, it.addr_width, it.base, it.control)

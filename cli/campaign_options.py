@@ -42,8 +42,9 @@ class Runner:
     ) -> list[Outcome]:
         """Run a campaign of ``count`` cases with a progress bar; return the outcome of each case.
 
-        ``kind`` is the campaign's name, and ``job`` runs a case with ``fields``. A worker takes
-        ``chunk`` cases at a time. Outcomes in the file ``results`` are returned without a run.
+        ``kind`` names the kind of the cases. ``fields`` are the settings of all cases, and ``job``
+        is the function that runs a case. A worker process gets ``chunk`` cases at a time. If the
+        file ``results`` already has the outcome of a case, the case is not run again.
         """
         campaign = Campaign(kind, seed, fields or {}, sources())
         with Store(self.results) as store, progress(f"Cases of {kind}") as tell:

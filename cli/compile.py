@@ -175,9 +175,10 @@ _ICARUS = 15_000
 
 
 def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
-    """Return a sentence that recommends Verilator for a testbench of over a minute under Icarus.
+    """Return a sentence that recommends Verilator for a slow testbench, or None for a fast one.
 
-    The result is None for a shorter one, or if ``cycles`` (predicted) is None. ``top`` is the top
+    A testbench is slow if Icarus would need more than a minute. ``cycles`` is the predicted number
+    of cycles of the testbench; the result is None if it is None. ``top`` is the name of the top
     module in the recommended command.
     """
     elements = config.array.rows * config.array.cols

@@ -22,10 +22,12 @@ _HOLE = re.compile(r"\{(\w*)\}")
 
 
 def spelling(command: str, option: str) -> str | None:
-    """Return today's form of an option that an earlier version of ``celosia`` had in a command.
+    """Return a template that says how an earlier version's option of a command is written today.
 
-    It is words such as ``--quantize group={}`` (:func:`holes`), "gone: " and a reason for a removed
-    option, or None if the option is unchanged.
+    A template is words such as ``--quantize group={}``, in which ``{}`` stands for the option's
+    value. If another command has the option today, the template begins with the command's name and
+    "! ". If the option was removed, the result is "gone: " and the reason. If the option is
+    unchanged, the result is None.
     """
     template = _template(command, option)
     words = (template or "").split()
@@ -75,26 +77,29 @@ def keys_today(text: str) -> str:
 def holes(template: str) -> list[str]:
     """Return the names in braces in a template, in order; "" for empty braces.
 
-    A template says how an option of an earlier version is written today, such as ``--temperature
-    {temperature}:{top_p}``. Braces stand for the earlier option's value.
+    A template says how an option of an earlier version is written today. For example,
+    ``--temperature {temperature}:{top_p}`` has the names ``temperature`` and ``top_p``, which stand
+    for the values of earlier options.
     """
     return _HOLE.findall(template)
 
 
 def is_gone(template: str) -> bool:
-    """Return whether a template of an earlier version's option says that it was removed.
+    """Return whether an option of an earlier version was removed.
 
-    Such a template is "gone: " and the reason (:func:`spelling`).
+    ``template`` is the result of :func:`spelling` for the option. The template of a removed option
+    begins with "gone: ".
     """
     return template.startswith("gone: ")
 
 
 def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
-    """Return an earlier version's command line, converted to this version, as a list of words.
+    """Convert a command line of an earlier version to this version; return a list of its words.
 
-    ``words`` follow ``celosia``; ``tree`` has this version's commands. The result is None if the
-    line is valid today, or no command is known. Raises :class:`InputError` with the reason if an
-    option was removed.
+    ``words`` are the words of the command line after ``celosia``. ``tree`` is the group of this
+    version's commands. The result is None if the command line needs no change, or its command is
+    unknown. Raises :class:`InputError` with the reason if the command line has an option that was
+    removed.
     """
     name = next((n for n in (" ".join(words[:2]), *words[:1]) if n in TABLE["names"]), None)
     if name is None:

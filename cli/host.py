@@ -44,17 +44,22 @@ class Line:
     missing: click.MissingParameter
 
     def checked(self) -> str:
-        """Return the port's name; raise :class:`click.MissingParameter` if no port was given."""
+        """Return the name of the board's port, the value of ``--port``.
+
+        Raises :class:`click.MissingParameter` if the user has not given ``--port``.
+        """
         if self.port is None:
             raise self.missing
         return self.port
 
     def open(self, config: Config | None = None) -> Device:
-        """Return the machine at the port that the option ``--port`` names.
+        """Connect to the board at the port of ``--port``, and return the machine on the board.
 
-        The machine's configuration is ``config`` or, if this is None, that of the option
-        ``--config``. If neither is given, it is the preset's or board's configuration whose
-        fingerprint (hash) the bitstream reports.
+        The machine's configuration is the first of these that is given:
+
+        - the argument ``config``;
+        - the configuration of the option ``--config``;
+        - the configuration of a preset or board whose fingerprint (hash) the bitstream reports.
         """
         return open_port(self.checked(), config or self.config, self.baud)
 

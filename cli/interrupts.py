@@ -128,10 +128,12 @@ def interrupted() -> bool:
 def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
-    A signal calls ``end``, which kills subprocesses, in another thread. The block gets
-    KeyboardInterrupt, or must raise it later if ``held()`` is true. The process exits with 130 or
-    143, at the latest five seconds after the signal. An outer block's functions replace an inner
-    block's.
+    - At a signal, another thread calls ``end``, which kills subprocesses.
+    - The block gets KeyboardInterrupt, unless ``held()`` is true at the signal. Then the block must
+      itself raise KeyboardInterrupt later.
+    - At the end of the block, at the latest five seconds after the signal, the process exits with
+      code 130 (SIGINT) or 143 (SIGTERM).
+    - In a block inside another such block, only the functions of the outer block are called.
     """
     # After the five seconds the process ends without cleanup; after a second signal in 0.3 seconds.
     global _watch

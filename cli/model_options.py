@@ -25,9 +25,10 @@ def encoder_options(
 ) -> Options:
     """Return the compiler's options for an encoder, from the options of a command.
 
-    ``formats.loss`` is not used. ``values`` has the command's parameters ``percentile``,
-    ``balance`` and ``batch``, or is None for their defaults. Zero weights are skipped if ``config``
-    has the unit.
+    ``formats`` has the number formats; its field ``loss`` does not change the result. ``values`` is
+    a dictionary of the command's parameters ``percentile``, ``balance`` and ``batch``; None selects
+    their defaults. The program skips zero weights if the machine with the configuration ``config``
+    has a zero-skip unit.
     """
     options = Options(**formats.quantization, sparse=config.sparse_lanes > 0)
     if values is None:

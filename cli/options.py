@@ -95,8 +95,9 @@ def source_option(default: str) -> Adder:
 def config_choice(defaults: str) -> Adder:
     """Return a decorator that adds ``--config``, with several default presets, and ``--set``.
 
-    The command gets a function ``configured(preset)``, which returns the user's configuration, or
-    that of ``preset`` without ``--config``. ``defaults`` names the presets in the help.
+    The command gets a function ``configured(preset)``. The function returns the configuration of
+    ``--config`` or, if the user has not given ``--config``, of the preset ``preset``. Changes of
+    ``--set`` apply in either case. ``defaults`` describes the default presets in the help text.
     """
 
     def make(source: str | None, overrides: tuple[str, ...]) -> Callable[[str], Config]:
@@ -130,10 +131,12 @@ TIMINGS = {"chip": ONCHIP, "far": FAR, "sdram": SDRAM, "prompt": MemoryTiming()}
 
 
 def memory_options(default: str, *, sized: bool = False) -> Adder:
-    """Return a decorator that adds ``--memory`` to a command.
+    """Return a decorator that adds the option ``--memory`` to a command.
 
-    The command gets the argument ``timing``, by default the timing named ``default``. With
-    ``sized`` it also gets ``memory_bytes``, or None; otherwise a size raises :class:`InputError`.
+    The command gets the timing of external memory as ``timing``, by default the timing with the
+    name ``default``. If ``sized`` is true, the option also takes the memory's size, which the
+    command gets as ``memory_bytes`` (bytes, or None without a size). If ``sized`` is false, a size
+    raises :class:`InputError`.
     """
     size = "bytes that the host has, or, also after a comma, " if sized else ""
     option = click.option(
@@ -159,11 +162,13 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 
 
 def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
-    """Return external memory's size (bytes, or None) and timing from the text of ``--memory``.
+    """Return the size and the timing of external memory from the text of ``--memory``.
 
-    ``text`` is a size, a timing, or both with a comma. A timing is a name in :data:`TIMINGS`, by
-    default ``default``, or cycles such as ``40/1`` or ``40/1/780/9``. Raises :class:`InputError`
-    otherwise.
+    ``text`` is a size (bytes), a timing, or both with a comma between. Without a size in the text,
+    the size is None. A timing is a name in :data:`TIMINGS`, by default ``default``, or numbers of
+    cycles such as ``40/1`` or ``40/1/780/9``. The numbers are the cycles to the first word, between
+    words, from refresh to refresh, and of one refresh. Raises :class:`InputError` if the text has
+    another form.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -190,9 +195,9 @@ def size_argument(
 ) -> Adder:
     """Return a decorator that adds an argument for sizes such as ``64x64x64`` to a command.
 
-    ``form`` names the sizes, such as ``MxKxN``; the command gets a dictionary ``sizes`` with keys
-    such as ``m``. ``default`` is used without the argument. ``smallest`` has values of first sizes
-    that may be omitted.
+    ``form`` names the sizes, such as ``MxKxN``. The command gets a dictionary ``sizes`` from the
+    names in lower case, such as ``m``, to integers. ``default`` is the argument's text if the user
+    gives none. ``smallest`` is a dictionary with values for first sizes that the user may omit.
     """
 
     def read(
@@ -208,10 +213,11 @@ def size_argument(
 
 
 def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, int]:
-    """Return the sizes in a text such as ``64x64x64``, by the names in ``form`` in lower case.
+    """Return the sizes in a text such as ``64x64x64``, as a dictionary from names to integers.
 
-    ``form`` is, for example, ``MxKxN``. ``smallest`` has values of first sizes that may be omitted.
-    Raises :class:`InputError` if the text has another form.
+    ``form`` names the sizes; for ``MxKxN`` the names are ``m``, ``k`` and ``n``. ``smallest`` is a
+    dictionary with values for first sizes that ``text`` may omit. Raises :class:`InputError` if the
+    text has another form.
     """
     names, words = [name.lower() for name in form.split("x")], text.split("x")
     missing = len(names) - len(words)
@@ -237,10 +243,10 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if a command uses a unit that the user has switched off.
+    """Raise :class:`InputError` if the user has switched off the unit that a command processes.
 
-    That is, ``--set`` or the TOML file of ``--config`` sets the field of the unit to false. A
-    preset without the unit is accepted.
+    A unit is switched off if ``--set``, or the TOML file of ``--config``, sets the unit's field in
+    the configuration to false. A preset without the unit raises no error.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))

@@ -125,11 +125,11 @@ def folder_program(folder: str) -> Program:
 
 
 def refuse_other_kind(model: str, *, text: bool) -> None:
-    """Raise :class:`InputError` if an encoder gets a language model's option, or the reverse.
+    """Raise :class:`InputError` if the user has given an option for the other kind of model.
 
-    The same error is raised for a folder without a model.
-
-    ``model`` is the model's name. ``text`` is true for a language model, false for an encoder.
+    The kinds are encoders and language models. ``model`` is the model's name or path. ``text`` is
+    true for a language model, false for an encoder. The error is also raised if ``model`` is a
+    folder without a model.
     """
     if not text:
         refuse_empty(model)

@@ -51,9 +51,10 @@ class Continuation:
     ) -> dict[str, Any]:
         """Continue one or two texts on a machine, and return measurements by name.
 
-        ``prompts`` begin the texts. ``machine`` may be a simulator's name. Other arguments are
-        those of :meth:`celosia.programs.Program.continue_texts`. A single text is printed while it
-        grows, unless ``quiet``.
+        ``prompts`` are the beginnings of the texts. ``machine`` is a connected machine or a
+        simulator's name. If there is one text and ``quiet`` is false, the text is printed while it
+        is generated. The other arguments are those of
+        :meth:`celosia.programs.Program.continue_texts`.
         """
         loud = not quiet and len(prompts) == 1
         with ExitStack() as waiting:
@@ -97,7 +98,7 @@ def quantized(values: Mapping[str, Any], model: TextDescription, config: Config)
 def checked_steps(steps: int) -> int:
     """Return ``steps``, the number of tokens to add to a text.
 
-    Raises :class:`InputError` if it is below 1.
+    Raises :class:`InputError` if ``steps`` is below 1.
     """
     if steps < 1:
         raise InputError(f"Steps must be at least 1, not {steps}")
@@ -146,9 +147,10 @@ def compiled_text(
 ) -> Program:
     """Compile a language model with the options of a command, and return the program.
 
-    ``values`` has the command's parameters. Each run continues ``texts`` texts. ``memory_bytes`` is
-    None for all addressable memory. Raises :class:`InputError` if ``prompts`` have no room for
-    ``steps`` tokens.
+    ``values`` is a dictionary from the command's parameters to their values. The program continues
+    ``texts`` texts in each run. ``memory_bytes`` is the size of external memory (bytes), or None
+    for all that the configuration can address. Raises :class:`InputError` if one of ``prompts``,
+    continued by ``steps`` tokens, is longer than the model allows.
     """
     with progress(f"Reading {model}"):
         loaded, calibration = load(model), values["calibration"]
@@ -190,8 +192,9 @@ def tell(program: Program) -> None:
 def report_text(title: str, result: Mapping[str, Any]) -> None:
     """Print measurements of a language model that has continued one or two texts.
 
-    Two texts are printed above the tables; :meth:`Continuation.run` prints a single one. With
-    ``--json`` only the object ``result`` is printed.
+    If ``--json`` is given, ``result`` is printed as one JSON object. Otherwise the measurements are
+    printed as tables, below the texts if there are two. A single text is not printed, because
+    :meth:`Continuation.run` has already printed it.
     """
     for entry in () if as_json() else result.get("texts", ()):
         say(entry["text"])

@@ -19,10 +19,11 @@ from celosia.tb.models.timeline import timeline
 
 
 class RunTrace:
-    """Records the runs of a benchmark on a machine, and writes a timeline of one run to ``file``.
+    """Records a benchmark's runs on a machine, and writes a timeline of one run to ``file``.
 
-    Of all runs, this is the run in which the array multiplies in the most cycles. If ``file`` is
-    None, nothing is recorded or written. Raises :class:`InputError` if the file cannot be written.
+    The timeline shows the run that has the most cycles in which the array multiplies. If ``file``
+    is None, nothing is recorded or written. Raises :class:`InputError` if the file cannot be
+    written.
     """
 
     def __init__(self, file: Path | None):
@@ -32,11 +33,12 @@ class RunTrace:
             check_folder(file.parent, [file.name])
 
     def machine(self, config: Config, simulator: str, *arguments: Any) -> Machine:
-        """Return a new machine, whose runs are recorded if ``file`` is not None.
+        """Return a new machine that runs a benchmark, and record its runs if ``file`` is not None.
 
-        ``simulator`` and ``arguments`` are those of
-        :func:`celosia.tb.machine.simulators.make_machine`. Raises the errors of that function, and
-        :class:`InputError` if runs must be recorded but the simulator does not count cycles.
+        The arguments are those of :func:`celosia.tb.machine.simulators.make_machine`: the
+        configuration, the simulator's name and further arguments. Raises the errors of that
+        function. Also raises :class:`InputError` if runs must be recorded but the simulator does
+        not count cycles.
         """
         if self._file is None:
             return make_machine(config, simulator, *arguments)
@@ -50,8 +52,8 @@ class RunTrace:
     def write(self, title: str) -> None:
         """Write the timeline of one recorded run to ``file``.
 
-        The timeline shows the run with the most cycles in which the array multiplies. ``title`` is
-        the title of the timeline. If no runs are recorded, nothing is written.
+        The timeline shows the run that has the most cycles in which the array multiplies. ``title``
+        is the title of the timeline. If no runs are recorded, nothing is written.
         """
         if self._file is None or self._machine is None:
             return

@@ -45,22 +45,23 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's example, and its help text."""
+        """Write the example of the command's use, then the command's help text."""
         with formatter.section("Example"):
             formatter.write(f"  {ctx.command_path} {self.example}".rstrip() + "\n")
         super().format_help_text(ctx, formatter)
 
     def example_words(self) -> list[str]:
-        """Return the arguments in the help text's example, without the command's name."""
+        """Return the arguments of the example in the help text, without the command's name."""
         return shlex.split(self.example)
 
 
 class Tree(click.Group):
     """A group of commands, whose help lists the commands under headings.
 
-    ``headings`` maps headings to command names. Command NAME is imported from ``celosia.cli.NAME``
-    when it is used, under its name or the one in ``functions``. Without ``headings`` the group is
-    click's.
+    ``headings`` is a dictionary from headings to lists of command names. When the user gives the
+    command NAME, the function NAME is imported from the module ``celosia.cli.NAME``. ``functions``
+    is a dictionary from commands to functions, for functions with another name. Without
+    ``headings``, the group has the commands that were added to it, as in click.
     """
 
     command_class = Command
