@@ -95,9 +95,9 @@ _MLP = ("gate", "down", "up")
 class Llama2cTokenizer(TokenizerLike):
     """The byte-pair tokenizer of llama2.c, which merges the tokens of characters by score.
 
-    A text begins with the token BEGIN and, unless it is empty, a space. Byte b of a character
-    without a token becomes token ``3 + b``. The first pair with the highest score is merged, until
-    no pair forms a token.
+    A text begins with the token BEGIN and, unless the text is empty, a space. Byte b of a character
+    without a token becomes token ``3 + b``. As long as a pair forms a token, the pair with the
+    highest score is merged; of equal scores, the first.
     """
 
     begin = BEGIN

@@ -34,8 +34,8 @@ def clean(text: str) -> str:
 def unclean(text: str) -> int:
     """Return the number of characters at a text's end that :func:`clean` may still change.
 
-    They may change if text is appended. For example, the result is 1 for ``"word "``: if a comma
-    follows, the space is removed.
+    The characters may change if text is appended. For example, the result is 1 for ``"word "``: if
+    a comma follows, the space is removed.
     """
     kept = text
     while begun := next((place for place in _BEGINNINGS if kept.endswith(place)), ""):

@@ -209,10 +209,10 @@ def _no_array(path: Path, content: str, why: str) -> InputError:
 def read_labels(path: Path, source: Source, inputs: Sequence[Path] = ()) -> NDArray[np.int64]:
     """Return the correct class number of each input, [count], from a file.
 
-    A ``.npy`` file has class numbers. Any other file has a line for each input: a class number or
-    name. If ``inputs`` has the inputs' files, a line may also be a file name, a tab and a class.
-    Raises :class:`InputError` if the file cannot be read, or its lines do not fit the classes or
-    the inputs.
+    A ``.npy`` file has class numbers. Any other file has a line for each input: the number or the
+    name of a class. If ``inputs`` has the paths of input files, each line may instead be a file
+    name, a tab and a class. Raises :class:`InputError` if the file cannot be read, or does not fit
+    the classes or the inputs.
     """
     classes = _classes(source)
     if path.suffix == ".npy":

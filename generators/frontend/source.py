@@ -60,9 +60,9 @@ class Source:
     def encode(self, text: str) -> NDArray[np.int64]:
         """Return the token numbers of a text, [n], or its token numbers and token types, [n, 2].
 
-        A pair of texts has a tab between. A text is truncated to :attr:`longest` tokens; 0 stands
-        for the model's number. Raises :class:`InputError` if the model accepts no texts or pairs,
-        or the tokens do not fit the model.
+        A tab separates the two texts of a pair. A text is truncated to :attr:`longest` tokens or,
+        if :attr:`longest` is 0, to the model's number of tokens. Raises :class:`InputError` if the
+        model accepts no texts or pairs, or the tokens do not fit the model.
         """
         tokens = self._encode(text, self.longest or self.description.tokens)
         model = self.description

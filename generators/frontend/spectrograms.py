@@ -74,10 +74,11 @@ class SpectrogramExtractor:
 
 
 def spectrogram_extractor(settings: Mapping[str, Any], path: object) -> SpectrogramExtractor:
-    """Return an extractor with the settings ``settings``, which were read from the file ``path``.
+    """Return the :class:`SpectrogramExtractor` that a dictionary of settings describes.
 
-    Known settings that do not affect a spectrogram are ignored. Raises :class:`InputError` if a
-    setting is unknown, or if a used setting has an invalid value; the message names ``path``.
+    Known settings that do not affect a spectrogram are ignored. ``path`` is the settings' file, for
+    error messages. Raises :class:`InputError` if a setting is unknown, or if a used setting has an
+    invalid value.
     """
     kinds = {field.name: type(field.default) for field in fields(SpectrogramExtractor)}
     own = {name: value for name, value in settings.items() if name not in _WITHOUT_EFFECT}

@@ -16,8 +16,8 @@ class TextDescription(Description):
     """Shape and settings of a decoder: token numbers in, a score for each next token out.
 
     A layer computes ``x + attention(norm(x))``, then ``x + mlp(norm(x))``. In an encoder-decoder,
-    ``x + cross(norm(x))`` is between: attention to the encoder's output. Raises :class:`InputError`
-    for an invalid field.
+    attention to the encoder's output, ``x + cross(norm(x))``, is computed between these two. Raises
+    :class:`InputError` for an invalid field.
     """
 
     vocabulary: int

@@ -35,9 +35,9 @@ def untrained(
 def random_weights(model: TextDescription, seed: int = 1, sparsity: float = 0.0) -> Weights:
     """Return a dictionary from the name of each weight tensor of a model to random weights.
 
-    The weights are scaled so that activations have similar magnitudes in all layers. ``sparsity``
-    is the share of the layers' weights that are 0. Raises :class:`InputError` if ``sparsity`` is
-    not from 0 to 1.
+    The weights are scaled so that activations have similar magnitudes in all layers. ``sparsity``,
+    from 0 to 1, is the share of the layers' weights that are 0. Raises :class:`InputError` if
+    ``sparsity`` is out of range.
     """
     if not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")

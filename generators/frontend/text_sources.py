@@ -81,9 +81,9 @@ class TextSource:
     def first_layers(self, model: TextDescription, options: Quantization) -> Decoder:
         """Return a quantized decoder with only the first layers of the whole model.
 
-        It serves a quick check: if this short decoder does not fit a machine, the whole model does
-        not fit either. ``model`` describes the short decoder, including its number of layers. The
-        calibration uses one token.
+        If this short decoder does not fit a machine, the whole model does not fit either. ``model``
+        describes the short decoder, including its number of layers. The calibration uses one text
+        of one token.
         """
         few = replace(options, texts=1, length=1)
         return quantize_decoder(model, self.weights, 0, few)

@@ -29,10 +29,10 @@ def has_halves(model: Any) -> bool:
 
 
 def widened(model: Any) -> Any:
-    """Return a model whose tensors, inputs, outputs and casts in half precision are made float32.
+    """Change all float16 and bfloat16 values of an ONNX model to float32, and return the model.
 
     A rounded constant of an activation, such as 0.0447, becomes the exact number (0.044715). The
-    model itself is changed.
+    argument is changed; it is not copied.
     """
     numpy = onnx_library("onnx.numpy_helper")
     for tensor in tensors_of(model):

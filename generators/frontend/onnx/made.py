@@ -31,7 +31,7 @@ _TOLERANCE = 2e-5 * np.maximum(1.0, np.abs(SAMPLES) / 9)
 
 @dataclass
 class Made:
-    """Cache of the results of elementwise functions, by function and argument (a tensor)."""
+    """Cache of tensors that are elementwise functions of other tensors in an ONNX graph."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
     scaled: dict[tuple[int, float], Tensor] = field(default_factory=dict)

@@ -144,9 +144,10 @@ def normalized(node: Node, view: View, by: View, *, multiply: bool) -> View:
 def epsilon_of(by: View, *, multiply: bool) -> float:
     """Return the constant epsilon that a norm adds to the variance of each row.
 
-    ``by`` has ``1 / sqrt(variance + epsilon)`` of each row if ``multiply`` is true, and otherwise
-    ``sqrt(variance + epsilon)``. Raises :class:`UnsupportedError` if ``by`` is anything else, or
-    epsilon is not positive.
+    - If ``multiply`` is true, ``by`` must be ``1 / sqrt(variance + epsilon)`` of each row.
+    - Otherwise ``by`` must be ``sqrt(variance + epsilon)`` of each row.
+
+    Raises :class:`UnsupportedError` if ``by`` is anything else, or epsilon is not positive.
     """
     if by.function is None:
         raise UnsupportedError("it scales rows by something else than their own variance")

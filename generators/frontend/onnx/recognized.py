@@ -157,11 +157,11 @@ def _depends(graph: Graph, name: str) -> bool:
 
 
 def follow(graph: Graph) -> tuple[dict[str, Value], list[str]]:
-    """Return the meaning of each value by name, and a reason for each unsupported node.
+    """Return the meaning of each value in a graph, and a reason for each unsupported node.
 
-    The meaning of a value is a constant, a :class:`Mask`, or a :class:`View` (elements of a
-    tensor). Outputs of unsupported nodes are views of an :class:`Opaque`, a tensor that the host
-    computes.
+    The meanings are a dictionary by the values' names: a constant, a :class:`Mask`, or a
+    :class:`View` (elements of a tensor). Outputs of unsupported nodes are views of an
+    :class:`Opaque`, a tensor that the host computes.
     """
     first, helper = graph.places[0], onnx_library("onnx.helper")
     values: dict[str, Value] = dict(graph.known)

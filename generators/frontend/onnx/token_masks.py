@@ -1,4 +1,4 @@
-"""Masks that a graph makes of its token numbers."""
+"""Masks that an ONNX graph computes from token numbers."""
 
 import math
 

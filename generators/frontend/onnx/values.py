@@ -150,7 +150,7 @@ class Linear(Of):
 class Affine(Of):
     """A tensor ``gains * source + shifts``, where gains and shifts are [columns].
 
-    It is used only if ``source`` is not the output of a linear layer or norm. Otherwise the
+    If ``source`` is the output of a linear layer or norm, no :class:`Affine` is used. Instead, the
     importer multiplies the weights of that layer or norm by the gains, and adds the shifts to the
     bias.
     """
@@ -200,7 +200,7 @@ class Mean(Of):
 class Scores(Tensor):
     """Attention scores, [heads * rows, rows]: products of queries and keys.
 
-    If ``softmax`` is set, the tensor is the softmax of these products.
+    If ``softmax`` is true, the tensor is the softmax of these products over the keys.
     """
 
     query: Tensor
