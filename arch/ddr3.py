@@ -57,7 +57,7 @@ class Ddr3Chip:
 
 
 class Kind(Enum):
-    """Kind of a start-up step: a register write, or a register read that tests the byte lanes."""
+    """Kind of a DDR3 start-up step: a register write, or a read that tests the byte lanes."""
 
     WRITE = 0
     """Write the step's data."""

@@ -42,7 +42,7 @@ class Operand:
             raise ProgramError(f"Register must be from 0 to {REGISTERS - 1}, not {self.register}")
 
     def pack(self) -> int:
-        """Return the operand's 32-bit word."""
+        """Return the 32-bit word that encodes the operand."""
         return self.immediate % (1 << IMMEDIATE_WIDTH) | self.register << IMMEDIATE_WIDTH
 
     @classmethod
@@ -153,7 +153,7 @@ def _unpacked(definition: Definition, header: int, *operands: int) -> Instructio
 
 
 def pack(program: list[Instruction]) -> list[int]:
-    """Return the 32-bit words of a program."""
+    """Return a program's instructions as a list of 32-bit words."""
     return [word for instruction in program for word in instruction.pack()]
 
 

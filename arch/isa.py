@@ -90,7 +90,7 @@ class Definition:
 
     @property
     def words(self) -> int:
-        """Length of the instruction (words)."""
+        """Length of the instruction (words of 32 bits)."""
         return 1 + len(self.operands)
 
     @functools.cached_property

@@ -53,7 +53,7 @@ def _log2(count: int) -> int:
 
 
 def burst_words(memory: Memory) -> int:
-    """Return the longest burst of external memory (words)."""
+    """Return the length of the longest burst of external memory (words)."""
     return min(256, BURST_BOUNDARY // memory.word_bytes)
 
 
@@ -139,11 +139,11 @@ def epilogue_latency(config: VectorSizes) -> int:
 
 
 def softmax_latency(lanes: int, longest_row: int, *, deferred: bool) -> int:
-    """Return the cycles from a row's scores to its result in the softmax unit.
+    """Return the cycles from a row's scores to the row's result in the softmax unit.
 
-    The row has at most ``lanes`` scores, one beat; each further beat adds
-    :func:`softmax_beat_cycles`. ``longest_row`` is the most scores in a row. Results are
-    probabilities, or exponentials if ``deferred``.
+    The row has at most ``lanes`` scores, which arrive in one cycle; each further cycle of scores
+    adds :func:`softmax_beat_cycles`. ``longest_row`` is the largest number of scores in a row.
+    Results are probabilities, or exponentials if ``deferred`` is true.
     """
     if deferred:
         return _log2(lanes) + 8
@@ -156,7 +156,7 @@ def softmax_beat_cycles(*, deferred: bool) -> int:
     """Return the cycles that each further beat of a row adds to :func:`softmax_latency`.
 
     A beat is the group of scores that arrive in one cycle. Results are probabilities, or
-    exponentials if ``deferred``.
+    exponentials if ``deferred`` is true.
     """
     return 1 if deferred else 2
 
@@ -222,8 +222,8 @@ def product_latency(config: MatrixSizes) -> int:
 def weights_latency(config: Datapath) -> int:
     """Return the cycles in which an adder-tree array reads a tile of weights from its memory.
 
-    They count from the tile's number at an input of the array to its weights at the multipliers.
-    The result is 2 with ``registered`` and more than four tiles, otherwise 1.
+    The cycles are counted from the tile's number at an input of the array to the tile's weights at
+    the multipliers. The result is 2 with ``registered`` and more than four tiles, otherwise 1.
     """
     return 1 + config.stages * (config.array.weight_depth > REGISTER_DEPTH)
 

@@ -60,7 +60,7 @@ class Polynomial:
 
     @property
     def x_width(self) -> int:
-        """Width of the operand (bits)."""
+        """Width of the polynomial's operand (bits)."""
         return self.t_width + (self.segments - 1).bit_length()
 
     @property
@@ -87,7 +87,7 @@ class Polynomial:
     def sum_width(self) -> int:
         """Width of the polynomial's signed sum, before the shift by ``guard_width`` (bits).
 
-        It suffices for all operands.
+        The width is sufficient for all operands.
         """
         return max(
             _signed_width(abs(c0) + abs(c1) + abs(c2) + 1) for c0, c1, c2 in self.coefficients

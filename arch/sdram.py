@@ -46,8 +46,8 @@ class SdramChip:
     """An SDR SDRAM chip, or several in parallel that share commands and addresses.
 
     The chips together have ``2**bank_bits`` banks of ``2**row_bits`` rows of ``2**col_bits``
-    columns of ``data_width`` bits. Times are in nanoseconds unless stated. The time ``NAME`` is at
-    least ``NAME_clocks`` clock cycles.
+    columns of ``data_width`` bits. Times are in nanoseconds unless stated. ``NAME_clocks`` is the
+    least number of clock cycles for the time ``NAME``.
     """
 
     name: str

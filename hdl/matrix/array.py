@@ -21,7 +21,7 @@ def array_members(config: MatrixConfig) -> dict[str, Any]:
     """Return the ports of a multiplier array, as a dictionary from name to port.
 
     - ``i``: vectors of activations.
-    - ``i_weights``: lines of weights.
+    - ``i_weights``: lines (rows or columns) of weights.
     - ``o``: rows of sums.
     - ``zeros``: number of zeros in a vector, two cycles later.
     - ``scales``, ``scaled``: scales of columns (:func:`scale_members`).

@@ -23,7 +23,7 @@ def step_layout(formats: Sequence[WeightFormat], group: int) -> data.StructLayou
     """Return the layout of the control signals of a :class:`WeightDecoder` for one cycle.
 
     - ``format``: number of the weight format, 0 for INT8.
-    - ``have``: number of unused bits that each column stores.
+    - ``have``: number of code bits that each column has left from earlier bytes.
     - ``fetch``, ``scale``: 1 to read a row of codes, or a row of scales.
     - ``grouped``: 1 if weights have scales.
     """

@@ -24,9 +24,10 @@ from celosia.hdl.stream.slice import RegisterSlice
 class MatrixEngine(Component):
     """Runs MATMUL and PRELOAD commands on a systolic array or an adder tree.
 
-    A MATMUL of m rows by T tiles takes ``(T - 1) * max(m, L) + m + sram_latency + array.latency +
-    acc_settle`` cycles. L is the number of lines of a tile if the command loads its tiles, else 1.
-    Add 1 if it loads its tiles, 1 with ``registered``, and ``L - 1`` in an adder tree.
+    A MATMUL of m rows by T weight tiles takes ``(T - 1) * max(m, L) + m + sram_latency +
+    array.latency + acc_settle`` cycles. L is the number of lines (rows or columns) of a tile if the
+    command loads its tiles, else 1. Add 1 if it loads its tiles, 1 with ``registered``, and ``L -
+    1`` in an adder tree.
 
     - ``a``, ``b``: reads of activations and weights; ``b`` must deliver a tile without a pause;
     - ``sends``: 1 if the read of a row on ``a`` is accepted;

@@ -347,7 +347,7 @@ def in_blocks(config: MatrixConfig, command):
 
 
 def b_transposed(config: MatrixConfig, command):
-    """Return 1 for a MATMUL or PRELOAD that reads B transposed, else 0."""
+    """Return 1 for a MATMUL or PRELOAD that reads its weight matrix B transposed, else 0."""
     return flag_if(config.array.b_transpose, command, "b_transpose")
 
 

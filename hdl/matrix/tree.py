@@ -46,7 +46,7 @@ class TreeColumn(Component):
     - ``o``: the sum, ``product_latency + ceil(log2(rows))`` cycles after ``a``.
     - ``strobe``: bit r writes ``weights`` of row r to ``write_slot``, which must differ from
       ``slot``.
-    - ``lower``: 1, one cycle before ``o``, to multiply ``high_rows`` products by 16.
+    - ``lower``: 1, one cycle before ``o``, to multiply the first ``high_rows`` products by 16.
     - ``block``: 1, with ``a``, if weights are 4-bit mantissas.
     - ``exponents``: stored exponent bits, ``weights_latency`` cycles after ``slot``.
     - ``scale``: stored scale, with ``o``.

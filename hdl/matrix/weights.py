@@ -59,9 +59,9 @@ class WeightFetcher(Component):
     - ``b``: requests for lines (rows or columns) of a tile. After the first line, ``b`` must accept
       the other lines without a wait.
     - ``o_weights``: the lines minus their zero point.
-    - ``o``: a job for each tile (:func:`job_layout`), when its first line is requested; in an adder
-      tree, its last. Activations must be requested at least ``1 + weight_latency - sram_latency``
-      cycles later, or one more with weight formats.
+    - ``o``: a job for each tile (:func:`job_layout`), when the tile's first line is requested (last
+      line in an adder tree). Activations must be requested at least ``1 + weight_latency -
+      sram_latency`` cycles later, or one more with weight formats.
     - ``placed``: 1 if an earlier PRELOAD has loaded the tile on ``o``.
     - ``freed``: must be 1 with the last activation request for a tile.
     - ``named``: 1 while a tile is left to load or to output.

@@ -26,13 +26,13 @@ class AccumulatorMemory(Component):
 
     - ``accumulate``: adds to a row, modulo 2**acc_width, one row per cycle;
     - ``drain``: reads a row and sets it to zero; the row follows the accepted request by
-      ``acc_latency`` cycles. A request waits while ``hold`` is 1, or a row with the same lowest
-      address bit is accumulated;
+      ``acc_latency`` cycles. A request waits while ``hold`` is 1, or while a row with the same
+      lowest address bit is accumulated;
     - ``scrub``: 1 sets the row at ``scrub_addr`` to zero, in a cycle without other requests.
 
-    A row is undefined until its first scrub or drain. After its accumulation, a drain must wait
-    ``acc_settle`` cycles. After its drain, any access must wait 3 cycles. Raises
-    :class:`InputError` if ``cols`` is not positive.
+    A row is undefined until its first scrub or drain. A row must not be drained in the
+    ``acc_settle`` cycles after its accumulation, or accessed in the 3 cycles after its drain.
+    Raises :class:`InputError` if ``cols`` is not positive.
     """
 
     accumulate: wiring.PureInterface

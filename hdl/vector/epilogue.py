@@ -43,7 +43,7 @@ class Epilogue(Component):
     - ``done``: 1 at the last write of a command.
     - ``owes``: 1 from ``start`` until the command's first address is computed.
     - ``o_walk``: addresses of the output (:class:`Walker`). It must not change in the cycle of
-      ``start``, with ``registered`` in the next cycle, and while ``owes`` is 1.
+      ``start``, in the next cycle with the option ``registered``, and while ``owes`` is 1.
 
     From ``start`` to ``done``, no other input may change, except streams.
 

@@ -50,11 +50,11 @@ class MapFront(Component):
 
 
 class ColumnOffset(Component):
-    """Computes the distance ``offset`` from the first column of a beat to a column of its row.
+    """Computes the distance ``offset`` from a beat's first column to one given column of its row.
 
-    That column is ``first`` in row 0, and ``step`` more in each next row. ``start`` selects the
-    first beat of row 0. ``advance`` selects the next beat of ``lanes`` columns, in the next row if
-    ``row_last`` is 1.
+    The given column is ``first`` in row 0; from row to row, ``step`` is added. ``start`` selects
+    the first beat of row 0. ``advance`` selects the next beat of ``lanes`` columns, in the next row
+    if ``row_last`` is 1.
     """
 
     start: In(1)

@@ -17,8 +17,8 @@ class KeptFactors(Component):
 
     - ``norm``, ``softmax``: 1 when ``command``, a NORM or a SOFTMAX, starts.
     - ``factor``, ``sum_factor``: a computed row factor of the NORM, or of a SOFTMAX.
-    - ``norms``: 1 while factors of a NORM are not computed; no command may start.
-    - ``softmaxes``: 1 while factors of a SOFTMAX are not computed; no NORM may start.
+    - ``norms``: 1 while factors of a NORM are not computed; no command may start then.
+    - ``softmaxes``: 1 while factors of a SOFTMAX are not computed; no NORM may start then.
     """
 
     def __init__(self, *, rows: int, norm: bool, softmax: bool):

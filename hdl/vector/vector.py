@@ -42,9 +42,9 @@ from celosia.hdl.vector.walks import VectorWalks
 class VectorEngine(Component):
     """Runs the commands DRAIN, MAP, SOFTMAX, NORM, PARAMS and TABLE, in the order of arrival.
 
-    - ``i``: a command, which stays until it is accepted: in the cycle of its last write, in which
-      ``status.done`` is 1. With the flag ``followed``, it may be accepted once its input is
-      requested.
+    - ``i``: a command, which stays until it is accepted in the cycle of its last write.
+      ``status.done`` is 1 in this cycle. A command with the flag ``followed`` may be accepted once
+      its input is requested.
     - ``drain``: reads accumulators for DRAIN, and with the flag ``drain`` for SOFTMAX and NORM.
     - ``v``: reads the input of other commands.
     - ``r``: reads the second operand.
