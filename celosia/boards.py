@@ -61,15 +61,15 @@ SPI = "spi:"
 
 
 def open_port(port: str, config: Config | None, baud: int = BAUD) -> Device:
-    """Connect to the board at a serial or SPI port, and return the machine on it.
+    """Connect to the board at a serial or SPI port, and return the machine on the board.
 
     ``port`` is the port's name: ``ftdi://...`` is an SPI adapter, ``spi:...`` a simulated board
     with SPI, any other name a serial port. ``baud`` is the bit rate of the serial line or SPI (bits
     per second).
 
-    ``config`` is the machine's configuration. If it is None, the board reports a fingerprint (32
-    bits that identify a configuration). The function then uses the configuration with this
-    fingerprint among all presets and all boards' configurations.
+    ``config`` is the machine's configuration. If ``config`` is None, the board reports a
+    fingerprint (32 bits that identify a configuration). The function then uses the configuration
+    with this fingerprint among all presets and all boards' configurations.
     """
     link = "spi" if port.startswith((SPI, FTDI)) else "uart"
     return Device.open(port.removeprefix(SPI), config, baud=baud, link=link)

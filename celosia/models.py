@@ -110,18 +110,21 @@ class Model(Shown):
     def origin(self, folder: str | Path) -> dict[str, Any]:
         """Return a dictionary with which :func:`open` finds the float model of a saved program.
 
-        ``folder`` is the folder in which the program is saved.
+        ``folder`` is the folder in which the program is saved. The dictionary has these entries:
 
-        - ``model``: the model's name, or its path relative to ``folder``.
-        - ``tokens``: the length of the longest input, or 0 for the model's default.
-        - ``digest``: the hash :attr:`digest`.
+        - ``model``: the model's name or, for a file or folder, its path relative to ``folder``.
+        - ``tokens``: the length of the longest input (tokens), or 0 for the model's default.
+        - ``digest``: the hash :attr:`digest` of the model's description and weights.
         """
         name = self.name if is_named(self.name) else os.path.relpath(self.name, folder)
         return {"model": name, "tokens": self.tokens, "digest": self.digest}
 
     @property
     def digest(self) -> str:
-        """Hash of the model's description and weights in hexadecimal, without the model's name."""
+        """Hash of the model's description and weights, as a hexadecimal text.
+
+        The model's name does not change the hash.
+        """
         weights, unnamed = self.source.weights, self.source.description.replace(name="model")
         known = hashlib.blake2b(unnamed.to_toml().encode(), digest_size=16)
         for name in sorted(weights):

@@ -15,14 +15,17 @@ from celosia.programs import Program
 def open(folder: str | Path, *, model: Model | None = None, floats: bool = False) -> Program:
     """Return the program in a folder that ``Program.save`` or ``celosia compile`` wrote.
 
-    ``model`` is the program's float model. If it is None and ``floats`` is true, the float model of
-    an encoder is loaded from the path that was used for the compilation. A language model's program
-    needs no float model. An encoder's program without a float model omits the host's pre- and
-    postprocessing: its inputs and outputs are the matrices that the machine reads and writes.
+    ``model`` is the program's float model. If ``model`` is None and ``floats`` is true, the float
+    model of an encoder is loaded from the path that was used for the compilation. A language
+    model's program needs no float model. An encoder's program without a float model omits the
+    host's pre- and postprocessing: its inputs and outputs are the matrices that the machine reads
+    and writes.
 
-    Raises :class:`InputError` if a file is missing or damaged, or if the program was saved in the
-    file format of another version of Celosia. It is also raised if the program was compiled from
-    another float model.
+    Raises :class:`InputError` in each of these cases:
+
+    - A file is missing or damaged.
+    - The program was saved in the file format of another version of Celosia.
+    - The program was compiled from another float model.
     """
     place = Path(folder)
     code, tokenizer, known = load_compiled(place)

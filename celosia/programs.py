@@ -114,11 +114,11 @@ class Program(Shown):
         return self.code.predict_longest(timing.latency, timing.interval, bits=self.bits)
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return the table that ``print`` shows: dictionaries of ``figure`` and ``value``.
+        """Return the table that ``print`` shows, a list of lines.
 
-        The figures are the model, the configuration, the entry points, the sizes and the predicted
-        cycles. The last line warns if the integer model's outputs differ much from the float
-        model's.
+        Each line is a dictionary with the keys ``figure`` (a name) and ``value``. The figures are
+        the model, the configuration, the entry points, the sizes and the predicted cycles. The last
+        line warns if the integer model's outputs differ much from the float model's.
         """
         warning = None if self.parting is None else self.parting.warning or None
         return facts(
@@ -365,9 +365,9 @@ class Program(Shown):
 
     @property
     def float_name(self) -> str:
-        """The name or path of the float model.
+        """The name or path of the float model from which the program was compiled.
 
-        If the program was opened without the float model, this is the program's name.
+        If the program was opened without its float model, the value is the program's name.
         """
         return self.name if self.model is None else self.model.name
 
@@ -375,7 +375,8 @@ class Program(Shown):
     def with_model(self) -> Model:
         """The float model from which :func:`celosia.compile` has made the program.
 
-        Raises :class:`InputError` if the program was opened from a folder instead.
+        Raises :class:`InputError` if :func:`celosia.compile` has not made the program: it was
+        opened from a folder.
         """
         if self.model is None or self.options is None:
             raise InputError(

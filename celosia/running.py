@@ -111,9 +111,9 @@ def run_folder(
     """Run a compiled encoder on the inputs in a file, and return measurements and outputs.
 
     ``program`` is the compiled encoder, usually opened from the folder that ``celosia compile`` has
-    written. It must have been opened together with its float model (the model before quantization).
-    All other arguments and the result are those of :func:`run_files`. The measurement
-    ``compile_seconds`` is None, since nothing is compiled.
+    written. The encoder must have been opened together with its float model (the model before
+    quantization). All other arguments and the result are those of :func:`run_files`. The
+    measurement ``compile_seconds`` is None, since nothing is compiled.
     """
     check_single(files)
     source = program.float_source
@@ -136,13 +136,13 @@ def measure(
 ) -> Ran:
     """Run a compiled encoder on preprocessed inputs, and return measurements and outputs.
 
-    ``program``, the encoder, must have been opened with its float model. Every run processes as
-    many tokens as the model was compiled for, even if the input is shorter. Run i, counted from 0,
-    reads the upper ``bits[i % len(bits)]`` bits of each weight; less than 8 requires nested weights
-    (readable at several widths). ``labels`` has the index of the correct output column for each
-    input.
+    ``program`` is the compiled encoder, which must have been opened with its float model. A run
+    processes only the tokens of its input, even if the encoder accepts longer inputs. Run i,
+    counted from 0, reads the upper ``bits[i % len(bits)]`` bits of each weight; less than 8
+    requires nested weights (readable at several widths). ``labels`` has the index of the correct
+    output column for each input.
 
-    The measurements are the dictionary ``figures`` of the result. It has the entries of
+    The field ``figures`` of the result is a dictionary of measurements. It has the entries of
     :meth:`celosia.tb.models.inference.Inferences.figures`, facts about the run such as ``config``,
     and these entries:
 

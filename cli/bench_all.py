@@ -23,9 +23,9 @@ from celosia.cli.tree import Command
 class Case:
     """A benchmark: a command of ``celosia``, and its results in the table of benchmarks.
 
-    If ``whole`` is true, all rows of the command's own table are shown. If not, only the result
-    named ``figure`` is shown, beside results that other projects have published for the same shapes
-    of matrices.
+    If ``whole`` is true, all rows of the command's own table are shown. If ``whole`` is false, only
+    the result named ``figure`` is shown, beside results that other projects have published for the
+    same shapes of matrices.
     """
 
     words: str

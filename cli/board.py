@@ -34,8 +34,8 @@ def simulated(
 ) -> SimulatedBoard:
     """Return a running simulation of a board, whose host link has the highest possible bit rate.
 
-    ``contents`` is a file with the initial content of the board's SDRAM or PSRAM, and ``image`` a
-    file with the content of the flash.
+    ``contents`` is the path of a file with the initial content of the board's SDRAM or PSRAM.
+    ``image`` is the path of a file with the content of the board's flash. None stands for no file.
     """
     core = None
     if board.ddr3 is not None:

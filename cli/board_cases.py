@@ -40,7 +40,7 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """The arguments with which ``celosia build`` builds this case, without ``--out``."""
+        """The arguments of the command ``celosia build`` for this build, without ``--out``."""
         fields = (("board", self.board), ("unit", self.unit), ("config", self.config))
         words = [word for name, value in fields if value for word in (f"--{name}", value)]
         words += [word for change in self.changes for word in ("--set", change)]
@@ -96,7 +96,8 @@ CASES = (*BOARD_CASES, *MACHINES, *UNITS)
 def read(folder: Path) -> dict[str, Any]:
     """Return the builds' reports in a folder, as a dictionary from file name to report.
 
-    The reports are in the order of :data:`CASES`. Builds without a report are left out.
+    The order of the reports is that of the list of all builds. Builds without a report are left
+    out.
     """
     files = {case.file: folder / case.file for case in CASES}
     return {

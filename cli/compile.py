@@ -178,8 +178,8 @@ def slow_testbench(config: Config, cycles: int | None, top: str) -> str | None:
     """Return a sentence that recommends Verilator for a slow testbench, or None for a fast one.
 
     A testbench is slow if Icarus would need more than a minute. ``cycles`` is the predicted number
-    of cycles of the testbench; the result is None if it is None. ``top`` is the name of the top
-    module in the recommended command.
+    of cycles of the testbench; if it is unknown (None), the result is None. ``top`` is the name of
+    the top module in the recommended command.
     """
     elements = config.array.rows * config.array.cols
     seconds = 0 if cycles is None else cycles * elements / _ICARUS

@@ -33,8 +33,8 @@ def added(options: Sequence[Adder], command: Command) -> Command:
 def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     """Return a decorator that adds options to a command, and passes their values as one object.
 
-    ``make`` makes the object; its keyword arguments are the options' values. The command's function
-    receives the object as the argument ``name``.
+    The function ``make`` returns the object for the options' values, its keyword arguments. The
+    command's function receives the object as the argument with the name ``name``.
     """
     names = inspect.signature(make).parameters
 
@@ -122,7 +122,11 @@ def config_options(default: str) -> Adder:
 
 
 def resolve(source: str, overrides: tuple[str, ...]) -> Config:
-    """Return the configuration ``source`` (``--config``), changed by ``overrides`` (``--set``)."""
+    """Return the configuration that ``--config`` and ``--set`` select.
+
+    ``source`` is the value of ``--config``: the name of a preset or board, or the path of a TOML
+    file. ``overrides`` are the values of ``--set``: texts such as ``rows=12``, which change fields.
+    """
     return machine(source, overrides)
 
 
@@ -164,11 +168,11 @@ def memory_options(default: str, *, sized: bool = False) -> Adder:
 def read_memory(text: str, default: str) -> tuple[int | None, MemoryTiming]:
     """Return the size and the timing of external memory from the text of ``--memory``.
 
-    ``text`` is a size (bytes), a timing, or both with a comma between. Without a size in the text,
-    the size is None. A timing is a name in :data:`TIMINGS`, by default ``default``, or numbers of
-    cycles such as ``40/1`` or ``40/1/780/9``. The numbers are the cycles to the first word, between
-    words, from refresh to refresh, and of one refresh. Raises :class:`InputError` if the text has
-    another form.
+    ``text`` is a size (bytes), a timing, or both with a comma between. A timing is a name, such as
+    ``sdram``, or cycles: LATENCY/INTERVAL or LATENCY/INTERVAL/PERIOD/REFRESH, such as
+    ``40/1/780/9``. These are the cycles to the first word, between words, from refresh to refresh,
+    and of a refresh. If the text has no size, the size is None. If it has no timing, the timing is
+    the one with the name ``default``. Raises :class:`InputError` if the text has another form.
     """
     size, timing = None, TIMINGS[default]
     for part in filter(None, text.split(",")):
@@ -228,7 +232,7 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
 
 
 def times(sizes: Mapping[str, int]) -> str:
-    """Return the sizes m, k and n of a matrix product as text, such as ``64x64x64``."""
+    """Return the sizes ``m``, ``k`` and ``n`` of a matrix product as text, such as ``64x64x64``."""
     return "x".join(str(sizes[name]) for name in "mkn")
 
 

@@ -148,7 +148,7 @@ def json_option() -> click.Option:
 
 
 def as_json() -> bool:
-    """Return whether ``--json`` is given."""
+    """Return whether the user has given the option ``--json``."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_JSON))
 
@@ -195,7 +195,10 @@ def report(
 
 
 def exit_code() -> int:
-    """Return the exit code: 1 if a result that :func:`report` has printed is wrong, otherwise 0."""
+    """Return the command's exit code.
+
+    The exit code is 1 if a result that :func:`report` has printed is wrong, otherwise 0.
+    """
     return int(click.get_current_context().meta.get(_WRONG, False))
 
 

@@ -72,9 +72,10 @@ def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return cycles per inference and inferences per second of a machine on a simulated board.
 
-    The model is a classifier of handwritten digits. Cycles are the mean of :data:`COUNT` images. If
-    the model does not fit, both entries are None, and the entry ``no_inference`` has the reason.
-    Raises :class:`RunError` if an output differs from the golden machine's.
+    The model is a classifier of handwritten digits. The cycles are the mean over :data:`COUNT`
+    images. If the model does not fit the board, both entries are None, and the entry
+    ``no_inference`` has the reason. Raises :class:`RunError` if an output differs from the golden
+    machine's.
     """
     with opened(board, config) as (_, device):
         try:
@@ -97,8 +98,8 @@ def token_rates(config: Config, board: Board) -> dict[str, Any]:
     The model has the shape of stories260K, and random weights. The measured token follows
     :data:`POSITION` earlier tokens. If the machine can continue two texts at once, entries ending
     in ``_two_texts`` have the values for two texts, also per token. The result is empty if the
-    model does not fit, or the array has no room for weights that stay from run to run. Raises
-    :class:`RunError` if logits differ from the golden machine's.
+    model does not fit, or the array cannot keep weights from run to run. Raises :class:`RunError`
+    if logits differ from the golden machine's.
     """
     if config.array.weight_depth == RING_SLOTS:
         return {}

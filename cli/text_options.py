@@ -83,7 +83,8 @@ class Continuation:
 def quantized(values: Mapping[str, Any], model: TextDescription, config: Config) -> dict[str, Any]:
     """Return the quantizer's keyword arguments for a language model, from a command's options.
 
-    ``values`` is a dictionary from the command's parameters to their values.
+    ``values`` is a dictionary from the command's parameters, such as ``kv`` and ``norms``, to their
+    values. ``model`` is the language model's description, ``config`` the machine's configuration.
     """
     kept = values["kv"]
     return {

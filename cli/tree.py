@@ -22,8 +22,8 @@ _WHOLE = 1000
 class Command(click.Command):
     """A command whose help text begins with an example.
 
-    If ``reports`` is true, the command accepts ``--json``, which prints its results as JSON.
-    Otherwise ``--json`` is an error.
+    If ``reports`` is true, the command accepts the option ``--json`` and then prints its results as
+    JSON. If ``reports`` is false, ``--json`` is an error.
     """
 
     def __init__(
@@ -39,7 +39,11 @@ class Command(click.Command):
             formatter.write("\nWith --json the result is one JSON object.\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; raise :class:`InputError` if ``--json`` is given but not accepted."""
+        """Run the command.
+
+        Raises :class:`InputError` if the user has given ``--json``, but the command does not accept
+        it.
+        """
         if as_json() and not self.reports:
             raise InputError(f"Option --json is not for {ctx.command_path}, which writes files")
         return super().invoke(ctx)
@@ -59,8 +63,8 @@ class Tree(click.Group):
     """A group of commands, whose help lists the commands under headings.
 
     ``headings`` is a dictionary from headings to lists of command names. When the user gives the
-    command NAME, the function NAME is imported from the module ``celosia.cli.NAME``. ``functions``
-    is a dictionary from commands to functions, for functions with another name. Without
+    command NAME, the function NAME is imported from the module ``celosia.cli.NAME``. For functions
+    with another name, ``functions`` is a dictionary from command names to function names. Without
     ``headings``, the group has the commands that were added to it, as in click.
     """
 
