@@ -37,10 +37,10 @@ def planes_of(bits: int) -> int:
 
 
 def check_bits(bits: Iterable[int], weights: str) -> None:
-    """Raise :class:`InputError` if a program cannot read weights in each of the widths ``bits``.
+    """Raise :class:`InputError` if the weights' format does not allow one of the widths ``bits``.
 
     A width is the number of upper bits of each weight that a program reads. ``weights`` is the name
-    of the weights' format. Every format allows 8 bits; only nested weights also allow 4 and 2.
+    of the format. Every format allows the width 8; only nested weights also allow 4 and 2.
     """
     for width in bits:
         if width not in BITS:

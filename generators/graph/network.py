@@ -148,10 +148,11 @@ class Gate:
 
 @dataclass(frozen=True)
 class Attention:
-    """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` per head, plus a residual.
+    """``target = softmax(query @ key.T / sqrt(head_dim)) @ value`` for each head, plus a residual.
 
-    Heads are slices of the columns; neighbouring query heads may share a key head. A query attends
-    to the text so far if ``key.home`` is ``CACHE``, and to the encoder's input if it is ``SOURCE``.
+    A head is a slice of columns. Neighbouring query heads may share a key head. If ``key.home`` is
+    ``CACHE``, a token attends to the text so far. If ``key.home`` is ``SOURCE``, a token attends to
+    the encoder's input.
     """
 
     query: Value

@@ -60,21 +60,20 @@ def part_rows(stored: Stored | None, config: Config) -> int:
 
 
 def in_pairs(stored: Stored | None, config: Config) -> bool:
-    """Return whether a byte of a weight slot, which stores a tile in the array, holds two weights.
+    """Return whether weight slots, the array's memories for tiles, have two weights in each byte.
 
-    The configuration must have ``packed_slots``, and weights in the format ``stored`` must fit in 4
-    bits. If ``stored`` is None, weights are INT8.
+    The result is true if the configuration has ``packed_slots`` and each operand of the weight
+    format fits in 4 bits. If ``stored`` is None, weights are INT8, and the result is false.
     """
     return stored is not None and config.packed_slots and stored.form.paired
 
 
 def packed_pairs(stored: Stored, rows: slice, size: int) -> tuple[Ints, Stored | None]:
-    """Pack 4-bit weights in pairs for weight slots; return (bytes, bytes with scales or None).
+    """Pack 4-bit weights in pairs; return (bytes, None or bytes with a scale per slot and column).
 
-    A slot stores ``size`` rows of bytes. Its byte in row i has weight row i in the low bits, and
-    weight row ``i + size`` in the high bits. The slice ``rows`` selects weight rows. If groups
-    share scales, each has a multiple of ``2 * size`` rows, ``rows`` begins at one, and the second
-    result has a scale per slot and column.
+    The slice ``rows`` selects weight rows. A weight slot, the array's memory for a tile, has
+    ``size`` rows of bytes. Byte row i has weight row i in its low bits, and row ``i + size`` in its
+    high bits. If groups share scales, each slot's rows must be in one group.
     """
     values = np.array(stored.form.values)[stored.codes[rows]]
     both = pairs(values, size)  # [bytes, n]

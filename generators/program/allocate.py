@@ -74,11 +74,11 @@ def uses(drafts: Sequence[Draft]) -> dict[str, Use]:
 
 
 def extrapolated(used: Mapping[str, Use], before: Mapping[str, Use], times: int) -> dict[str, Use]:
-    """Return the uses of buffers in a program with many layers, computed from two short programs.
+    """Return the uses of buffers in a deep program, extrapolated from two programs of fewer layers.
 
-    ``used`` and ``before`` are results of :func:`uses` for n and n - 1 layers; the result is for n
-    + ``times`` layers. Joint uses grow by their difference for each layer. Lifetimes are those of
-    ``used``.
+    ``before`` and ``used`` are the results of :func:`uses` for n - 1 and n layers. The result is
+    for n + ``times`` layers. Each further layer adds as many joint uses as layer n. Lifetimes are
+    those in ``used``.
     """
     grown = {}
     for name, use in used.items():

@@ -32,8 +32,9 @@ class RunNumber(enum.StrEnum):
 class RegisterFormula:
     """Formula for a register's value before a run: ``number % modulo // divide * times``.
 
-    ``index`` selects the number, such as the position of the first token. ``modulo`` 0 means no
-    modulo. If ``most`` is not 0, ``min(max(number - first, 1), most)`` replaces ``number``.
+    ``index`` selects the number, for example the position of the run's first token. If ``modulo``
+    is 0, no modulo is taken. If ``most`` is not 0, ``number`` is first replaced by ``min(max(number
+    - first, 1), most)``.
     """
 
     index: RunNumber
@@ -46,10 +47,10 @@ class RegisterFormula:
     most: int = 0
 
     def at(self, numbers: Mapping[RunNumber, int], tokens: Sequence[int] = ()) -> int:
-        """Return the value that the host writes to the register before a run.
+        """Return the value of the formula, which the host writes to the register before a run.
 
-        ``numbers`` describe the run. If :attr:`index` is ``TOKEN``, the number is
-        ``tokens[self.row]`` instead, or 0 if ``tokens`` is too short.
+        ``numbers`` has the value of each :class:`RunNumber` in the run. If :attr:`index` is
+        ``TOKEN``, the formula uses ``tokens[self.row]``, or 0 if ``tokens`` has no such element.
         """
         if self.index == RunNumber.TOKEN:
             number = tokens[self.row] if self.row < len(tokens) else 0

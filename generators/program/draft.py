@@ -43,10 +43,11 @@ class Given:
 
 @dataclass(frozen=True)
 class Written:
-    """The part of a float model's tensor that a vector instruction writes.
+    """The range of rows and columns of a float model's tensor that a vector instruction writes.
 
-    ``row`` and ``column`` are the first ones. If the instruction writes other data, ``columns`` is
-    0, and ``name`` describes the data.
+    ``row`` and ``column`` are the indices of the range's first row and first column. If the
+    instruction writes no tensor of the float model, ``columns`` is 0, and ``name`` describes the
+    data.
     """
 
     name: str
@@ -65,14 +66,21 @@ class Written:
 
     @property
     def places(self) -> list[int]:
-        """Indices of the tensor's columns that are written, in the order of writing."""
+        """Indices in the float model's tensor of the columns that the instruction writes.
+
+        The indices are in the order in which the instruction writes the columns.
+        """
         pieces = self.pieces or ((0, self.column + self.columns),)
         order = [place for first, count in pieces for place in range(first, first + count)]
         return order[self.column : self.column + self.columns]
 
     @property
     def parts(self) -> list["Written"]:
-        """All tensor ranges that the instruction writes: this one, then those in :attr:`below`."""
+        """List of all tensor ranges that the instruction writes.
+
+        The first range is this object, without :attr:`below`. The others are the ranges in
+        :attr:`below`.
+        """
         return [replace(self, below=()), *self.below]
 
 
@@ -179,9 +187,11 @@ def arrange(
 ) -> list[list[Node]]:
     """Return the instructions of each section (such as a layer), with loads before their uses.
 
-    A load is at most ``ahead`` items of its stream before its item, and after the last earlier item
-    that uses its buffer. ``across`` permits loads in earlier sections. ``early`` puts first loads
-    at a section's start.
+    An item has instructions and their loads. The items of a stream use the same buffers in turn.
+
+    - ``ahead``: a load is at most this number of its stream's items before its own item.
+    - ``across``: loads may be in an earlier section.
+    - ``early``: a stream's first loads are at the start of their section.
     """
     bodies = [[node for item in section for node in item.body] for section in sections]
     placed: dict[tuple[int, int], list[tuple[bool, bool, list[Draft]]]] = defaultdict(list)

@@ -49,9 +49,9 @@ def param_words(
 ) -> Bytes:
     """Return requantization parameters of n columns as scratchpad words, [words, bytes].
 
-    If ``by_tile`` is true, the words are in the order in which DRAIN reads them: each tile (as many
-    columns as the array has) starts a new word. Otherwise column j is in lane j % L of word j // L,
-    for L vector lanes.
+    With L vector lanes, a word has the parameters of L columns: column j is in lane j % L of word j
+    // L. If ``by_tile`` is true, each tile (as many columns as the array has) starts a new word, as
+    DRAIN reads the parameters.
     """
     n, lanes = len(bias), config.vector.lanes
     columns = np.arange(n)

@@ -45,7 +45,7 @@ class Line:
 
 @dataclass
 class Loop:
-    """A loop: an iteration count and a body."""
+    """A loop in a program: the number of iterations, and a body of instructions and inner loops."""
 
     count: int
     body: Sequence["Line | Loop"]

@@ -15,10 +15,10 @@ TRIED = 4
 
 
 def loop_tokens(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
-    """Return the dependency tokens by ``id`` of each instruction, or None if a loop prevents them.
+    """Return the dependency tokens of each instruction by its ``id()``, a dictionary, or None.
 
-    Without barriers, a loop prevents them if its iterations need different tokens or it contains a
-    loop.
+    If all loops begin with a barrier, there always is a result. Otherwise, the result is None if a
+    loop contains a loop, or if iterations of a loop need different tokens.
     """
     if all(node.barred for node in nodes if isinstance(node, Loop)):
         return _order(nodes, config, body=False)

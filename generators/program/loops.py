@@ -64,9 +64,11 @@ def least_words(nodes: Sequence[Node]) -> int:
 def words(nodes: Sequence[Line | Loop], config: Config) -> list[int] | None:
     """Return the words of a program in program memory, or None if its loops cannot be encoded.
 
-    The result is None if changing operands need too many registers. It is also None if a loop
-    without barriers contains a loop, or needs different tokens per iteration. The host writes
-    registers before each run.
+    The result is None in these cases:
+
+    - Operands that change in loops need more registers than are free.
+    - Not all loops have barriers, and a loop contains a loop.
+    - Not all loops have barriers, and a loop's iterations need different dependency tokens.
     """
     if config.fused:
         _follow(nodes)

@@ -56,10 +56,11 @@ def predict(
     registers: Mapping[int, int] | None = None,
     start: int = 0,
 ) -> Prediction:
-    """Return the predicted cycles of a run, and the words that it reads from external memory.
+    """Return the predicted cycles of a run, and the number of words read from external memory.
 
-    Memory returns the first word after ``latency`` cycles, then one every ``interval`` cycles.
-    ``registers`` are the values that the host writes, ``start`` the program's first address.
+    External memory returns the first word ``latency`` cycles after a request, then one every
+    ``interval`` cycles. The host writes the values ``registers``, by register number, before the
+    run. ``start`` is the program's first word address.
     """
     values = [0] * REGISTERS
     for number, value in (registers or {}).items():

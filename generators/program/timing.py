@@ -39,11 +39,11 @@ def _reads(step: Step) -> bool:
 
 
 def passes_per_row(step: Step, config: Config) -> int:
-    """Return the number of passes of the array for each row of activations in a command.
+    """Return the number of passes in which the array processes one row of a command's activations.
 
-    INT8 activations take the bits of a weight divided by ``pass_width``, rounded up. INT16
-    activations take 2; with INT16 weights, 2 for their high bytes and 1 for their low bytes. Other
-    commands than MATMUL have 1.
+    - INT8 activations: the width of a weight divided by ``pass_width``, rounded up.
+    - INT16 activations: 1 for the low bytes of INT16 weights (flag ``b_low``), otherwise 2.
+    - Weights in pairs (flag ``pair``), and commands other than MATMUL: 1.
     """
     index = index_of(step.flags)
     if "a_wide" in step.flags:
@@ -88,11 +88,12 @@ class VectorTiming:
         sums: Iterable[AccumulatorSpan] = (),
         tiles: deque[AccumulatorSpan] | None = None,
     ) -> int:
-        """Return the cycle in which the vector engine completes a command.
+        """Return the cycle in which the vector engine completes the command ``step``.
 
-        The command is offered in cycle ``begin``. Spans of matrix products delay it: scratchpad
-        reads ``others``, and accumulator writes with resident weights (``sums``) or others
-        (``tiles``). Past spans are removed from ``tiles``.
+        The command is offered in cycle ``begin``. Matrix products delay the command by scratchpad
+        reads (``others``), by accumulator writes with resident weights (``sums``), and by
+        accumulator writes with other weights (``tiles``). Writes that end before ``begin`` are
+        removed from the queue ``tiles``.
         """
         while tiles and tiles[0].end <= begin:
             tiles.popleft()
@@ -108,10 +109,10 @@ class VectorTiming:
         return read + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
     def writes(self, step: Step, begin: int, done: int) -> list[tuple[int, int, int, float]]:
-        """Return the spans of cycles in which a command writes the scratchpad.
+        """Return the spans of cycles in which a vector command writes the scratchpad, as tuples.
 
-        A span is (first cycle, cycle after the last one, bank, share of its cycles without a
-        write). The command is offered in cycle ``begin`` and completes in cycle ``done``.
+        A tuple is (first cycle, last cycle + 1, bank, fraction of these cycles without a write).
+        The command is offered in cycle ``begin`` and completes in cycle ``done``.
         """
         if "o_addr" not in step.operands:
             return []
@@ -126,10 +127,11 @@ class VectorTiming:
         return spans
 
     def read(self, step: Step, done: int) -> int:
-        """Return the first cycle in which the engine accepts the command after ``step``.
+        """Return the first cycle in which the vector engine accepts the command after ``step``.
 
-        ``step`` has the flag ``followed`` and completes in cycle ``done``. The next command is
-        accepted once all inputs of ``step`` are requested.
+        The command ``step`` has the flag ``followed``: the next command may begin before ``step``
+        completes in cycle ``done``. The engine accepts the next command when all inputs of ``step``
+        are requested.
         """
         config = self._config
         rows = step["m"] * -(-step["n"] // config.array.cols)
@@ -217,10 +219,10 @@ class VectorTiming:
         return step["m"] * -(-step["n"] // self._lanes(step))
 
     def cycles(self, step: Step) -> int:
-        """Return the number of cycles that the vector engine needs for a command.
+        """Return the cycles that the vector engine needs for a command, without memory conflicts.
 
-        In the first of these cycles, the command is offered to the engine. In the last, the command
-        completes. Delays by conflicts at the memories are not counted; :meth:`done` counts them.
+        The count is from the cycle in which the command is offered to the cycle in which it
+        completes, both included. The method :meth:`done` adds the delays by conflicts at memories.
         """
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:
@@ -272,11 +274,11 @@ class MatrixTiming:
         """Accumulations of products whose weights come from the scratchpad, tile by tile."""
 
     def add(self, step: Step, ready: int) -> tuple[int, int, int]:
-        """Add the next command; return the cycles of its begin, acceptance and end.
+        """Add the next command of the matrix engine; return the cycles (begin, acceptance, end).
 
-        ``ready`` is the first cycle in which it is offered; at its begin, the first activations
-        enter the array. Commands are added in execution order. Their memory accesses extend
-        :attr:`reads`, :attr:`sums` and :attr:`tiles`.
+        The command is offered from cycle ``ready`` on. At the begin, the command's first
+        activations enter the array; at the acceptance, the command leaves its queue. The memory
+        accesses of the command are appended to :attr:`reads`, :attr:`sums` and :attr:`tiles`.
         """
         if step.opcode == Opcode.SPARSE:
             return self._add_sparse(step, ready)

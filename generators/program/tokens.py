@@ -46,9 +46,9 @@ class Tokens:
 def order(accesses: Sequence[Access], config: Config) -> list[Tokens]:
     """Return the dependency tokens of each instruction, by which engines wait for each other.
 
-    An instruction waits for earlier ones of other engines that write a cell it reads or writes, or
-    read a cell it writes, and for those in :attr:`Access.after`. Waits that others imply have no
-    token.
+    An instruction waits for earlier instructions of other engines that access the same memory, if
+    one of the two writes. It also waits for the instructions in :attr:`Access.after`. A wait that
+    follows from other waits needs no token.
     """
     memories = Memories(config, _units(accesses))
     tokens = [Tokens() for _ in accesses]
