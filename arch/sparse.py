@@ -1,9 +1,9 @@
 """The storage format of a sparse matrix [k, n] in external memory and scratchpad.
 
-An entry has a signed value (low 8 bits) and ``run`` (4 bits): ``run`` zeros, then the value. With
-value 0 it is ``16 * (run + 1)`` zeros, or nothing if ``run`` is 15. Each lane of the sparse unit
-has a range of elements, counted column by column. A beat is one entry for each lane. See equation
-(13) of ``docs/formats.md``.
+An entry has a signed value (low 8 bits) and a number ``run`` (4 bits). It stands for ``run`` zeros,
+then the value. If the value is 0, the entry stands for ``16 * (run + 1)`` zeros, or for nothing if
+``run`` is 15. Each lane of the sparse unit has a range of elements, counted column by column. A
+beat is one entry for each lane. See equation (13) of ``docs/formats.md``.
 """
 
 # Entries for nothing pad all lanes to the same number of beats. An entry of more than k zeros is

@@ -22,9 +22,11 @@ class OnchipMemory(Component):
     - Throughput: one word per cycle. Writes have priority.
     - ``read``: a burst's first word follows the request by four cycles.
     - ``write``: ``written`` follows a burst's last word by two cycles.
-    - ``failed``: 1 for each word past the end, which is not written.
+    - ``failed``: 1 after each access to a word past the memory's end. Such a word is not written; a
+      read returns an undefined word.
 
-    Raises :class:`InputError` if ``size`` is not at least two whole words, or exceeds the port.
+    Raises :class:`InputError` if ``size`` is no multiple of a word's size, is less than two words,
+    or is more than the port can address.
     """
 
     def __init__(self, memory: Memory, size: int):

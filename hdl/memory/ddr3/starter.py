@@ -17,9 +17,9 @@ class Starter(Component):
     """Initializes the DDR3 chip, and finds the read delay and the bit slip of each byte lane.
 
     - ``cyc`` to ``ack``: Wishbone bus to LiteDRAM's core.
-    - ``delay``, ``place``: delay and bit slip of each lane.
+    - ``delay``, ``place``: read delay and bit slip of each lane.
     - ``over``: 1 after the initialization.
-    - ``failed``: 1 if a lane passes at no delay, or the final test fails.
+    - ``failed``: 1 if a lane fails the test at every setting, or the final test of all lanes fails.
     """
 
     def __init__(self, start: Ddr3Start):
