@@ -13,7 +13,7 @@ class LateRam(Component):
     """A :class:`Ram` with check bits that outputs words uncorrected, and corrects them later.
 
     - ``take``: 1 if the reader stores ``read_data`` in a register.
-    - ``taken``: the output of this register, one cycle after ``take``.
+    - ``taken``: the word in the reader's register, one cycle after ``take``.
     - ``repair``: 1, one cycle after ``take``, if the stored word is wrong.
     - ``corrected``, ``errors``: the corrected word, and its error bits, together with ``repair``.
     """

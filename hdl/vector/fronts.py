@@ -90,7 +90,7 @@ class SoftmaxFront(Component):
     - ``factor``: with ``row_factors``, reciprocal of row r's sum, with index ``number + r``.
     - ``start``: 1 before a command's first beat.
     - ``owes``: 1 from ``start`` until all earlier scores are read. ``start_column``, ``limit`` and
-      ``number`` must not change meanwhile.
+      ``number`` must not change while ``owes`` is 1.
 
     The next command must start after the last result, unless its other inputs are equal and
     ``diagonal_en`` is 0.
