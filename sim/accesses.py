@@ -16,8 +16,10 @@ from celosia.sim.regions import Region, regions, sizes
 def check_accesses(step: Step, config: Config) -> None:
     """Raise :class:`ProgramError` if an instruction accesses memory cells that it must not access.
 
-    These are cells past the end of a memory, scratchpad rows that cross a bank or are unaligned,
-    and accumulator rows that the instruction reads twice.
+    - A cell must be inside its memory.
+    - A row in the scratchpad must not cross a bank.
+    - Rows in the scratchpad and in external memory must be aligned.
+    - An instruction must not read an accumulator row twice.
     """
     reads, writes = regions(step, config)
     for kind, touched in (("reads", reads), ("writes", writes)):

@@ -313,11 +313,11 @@ def _check_argmax(step: Step) -> None:
 
 
 def check_followed(before: Step | None, step: Step | None, config: Config) -> None:
-    """Raise :class:`ProgramError` if a vector instruction may not overlap the previous one.
+    """Raise :class:`ProgramError` if a vector instruction must not overlap the previous one.
 
-    Only an instruction ``before`` with the flag ``followed`` is checked. The next vector
-    instruction ``step`` must exist, be the same operation (:func:`alike`), and not read the output
-    of ``before``.
+    Overlap is checked only if ``before``, the previous instruction, has the flag ``followed``. Then
+    the next one, ``step``, must exist, do the same operation (:func:`alike`), and not read the
+    output of ``before``.
     """
     if before is None or "followed" not in before.flags:
         return
@@ -338,10 +338,10 @@ def _check_follows(step: Step) -> None:
 
 
 def alike(before: Step, step: Step) -> bool:
-    """Return whether two vector instructions are the same operation, on any addresses and sizes.
+    """Return whether two vector instructions do the same operation, on any addresses and sizes.
 
-    Opcodes and flags must be equal, except ``followed``. The operands ``o_zero``, ``table``,
-    ``start_step`` and ``limit_step`` must be equal, too.
+    Opcodes and flags must be equal, except the flag ``followed``. The operands ``o_zero``,
+    ``table``, ``start_step`` and ``limit_step`` must also be equal.
     """
     same = {"o_zero", "table", "start_step", "limit_step"} & step.operands.keys()
     return (

@@ -13,8 +13,8 @@ LEAST, MOST = 1, 4
 def exponents(values: Ints) -> Ints:
     """Return the exponent [...] that each block of 8-bit values [..., count] shares.
 
-    It is the smallest, from 1 to 4, with which all mantissas ``value >> exponent`` of the block fit
-    in 4 bits.
+    The exponent is the smallest, from 1 to 4, for which all mantissas ``value >> exponent`` of the
+    block fit in 4 bits.
     """
     magnitude = np.where(values < 0, ~values, values).max(axis=-1)  # [...]
     counts = np.full(magnitude.shape, LEAST, np.int64)
@@ -29,19 +29,21 @@ def mantissas(values: Ints, exponent: Ints) -> Ints:
 
 
 def operands(mantissa: Ints, exponent: Ints) -> Ints:
-    """Return ``(mantissa << exponent) + 2**(exponent - 1)``: 8-bit numbers [..., count].
+    """Return the 8-bit numbers [..., count] that mantissas with shared exponents stand for.
 
-    The result is the middle, rounded up, of the values with this mantissa. ``mantissa`` has shape
-    [..., count], and ``exponent`` [...] is that of each block.
+    A number is ``(mantissa << exponent) + 2**(exponent - 1)``: the middle, rounded up, of all
+    values with this ``mantissa`` [..., count]. ``exponent`` [...] has one exponent for each block
+    of ``count`` mantissas.
     """
     return (2 * mantissa + 1) << exponent[..., None] - 1
 
 
 def rounded(values: Ints, count: int) -> Ints:
-    """Return the rows ``values`` of 8-bit numbers [n, columns], rounded to 4-bit mantissas.
+    """Return rows of 8-bit numbers [n, columns], each rounded to a 4-bit mantissa and an exponent.
 
-    Each ``count`` consecutive columns of a row share an exponent. The result [n, columns] has 8-bit
-    operands (:func:`operands`): a matrix product multiplies by these instead of ``values``.
+    Each ``count`` consecutive columns of a row share an exponent (:func:`exponents`). The result
+    [n, columns] has the 8-bit numbers of :func:`operands`, which a matrix product takes instead of
+    ``values``.
     """
     blocks = values.reshape(len(values), -1, count)
     exponent = exponents(blocks)  # [n, blocks]
@@ -49,11 +51,11 @@ def rounded(values: Ints, count: int) -> Ints:
 
 
 def pack_mantissas(first: Ints, second: Ints, cols: int, above: int, scale_bits: int = 0) -> Ints:
-    """Pack two arrays of 8-bit numbers as 4-bit mantissas into words of an array's tile, [n, cols].
+    """Return tile words [n, cols] with 4-bit mantissas of two arrays [n, size] of 8-bit numbers.
 
-    Row i of ``first`` and of ``second`` [n, size] share an exponent e (:func:`exponents`). A word
-    is a signed byte, the mantissa of ``first`` in its low half, plus ``2**(8 + scale_bits)`` times
-    exponent bits. Column 0 has ``above`` low bits of e - 1, and column 1 the next.
+    All elements of row i share an exponent e (:func:`exponents`). A word's low byte has the
+    mantissa of ``first`` in its low half, that of ``second`` in its high half. From bit ``8 +
+    scale_bits`` on, the word has ``above`` bits of e - 1, the lowest in column 0.
     """
     exponent = exponents(np.concatenate([first, second], axis=1))  # [n]
     halves = [mantissas(half, exponent) for half in (first, second)]

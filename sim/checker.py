@@ -25,11 +25,11 @@ _ENGINES = len(Engine)
 
 
 class Memories:
-    """The last read and write of every memory cell by each engine in a run.
+    """Records of each engine's last read and last write of every memory cell in a run.
 
-    ``units`` is the number of cells with a common record, by memory: by default one word of
-    external memory, one cell elsewhere. Rows of a :class:`Region` must begin at multiples of it, or
-    hazards may be false.
+    ``units`` maps a memory's name to the number of adjacent cells that share a record; the default
+    is one word of external memory, else one cell. If rows of a :class:`Region` begin at other
+    positions than multiples of it, false hazards are possible.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):
@@ -40,9 +40,9 @@ class Memories:
     def cells(self, region: Region) -> Counts:
         """Return numbers of the last instructions that accessed a region, [2, engines, m, units].
 
-        The first axis has reads, then writes. Each engine's instructions count from 1; 0 is for
-        none. A unit is a group of cells with a common record. Callers assign new numbers to the
-        result, a view.
+        The first axis has reads, then writes. Each engine's instructions count from 1; 0 means no
+        access. A unit is a group of cells with a common record. The result is a view: a caller
+        stores new numbers in it.
         """
         unit = self._units.get(region.memory, 1)
         if region.memory not in self._histories:
@@ -62,10 +62,11 @@ def check(
     start: int = 0,
     registers: Sequence[int] | None = None,
 ) -> int:
-    """Check the hazards of a program; return the number of engine instructions in its run.
+    """Check a program for hazards; return the number of engine instructions that its run executes.
 
-    Raises :class:`ProgramError` if an instruction cannot run, reads undefined accumulators, or
-    races with one of another engine. Tokens that are missing or left raise it, too.
+    A hazard is a cell that two engines access, at least one by a write, in an order that no token
+    ensures. Raises :class:`ProgramError` for a hazard, a missing or unused token, an instruction
+    that cannot run, or a read of undefined accumulators.
     """
     memories, sums = Memories(config), Sums(config)
     tokens: dict[tuple[Engine, Engine], deque[Clock]] = {

@@ -41,9 +41,9 @@ class Step:
 
     @property
     def definition_unit(self) -> str | None:
-        """Configuration field (short name) of the optional unit that executes the instruction.
+        """Name of the configuration field for the optional unit that executes the instruction.
 
-        A machine has the unit, such as the softmax unit, only if the field, such as ``softmax``, is
+        For example, a machine has the softmax unit only if its configuration field ``softmax`` is
         set. The value is None if the instruction needs no optional unit.
         """
         return DEFINITIONS[self.opcode].unit

@@ -12,11 +12,11 @@ _PLACES = 3 ** np.arange(DIGITS - 1, -1, -1)  # [digits]
 
 
 def pack(codes: Ints, form: WeightFormat, group: int = 0, scales: Ints | None = None) -> Bytes:
-    """Return codes [k, n] of a weight matrix as rows of bytes [rows, n] for external memory.
+    """Return the codes [k, n] of a weight matrix, packed in rows of bytes [rows, n].
 
-    A code is the index of a value in ``form.values``. Byte j of each row has codes of column j,
-    highest bits first: equation (11) of ``docs/formats.md``. With ``group``, each ``group`` codes
-    of a column are preceded by their scale (0 to 255) from ``scales`` [groups, n].
+    A code is an index in ``form.values``. Byte j of each row has codes of column j, the first code
+    in the highest bits: equation (11) of ``docs/formats.md``. With ``group``, a row of ``scales``
+    [groups, n], 0 to 255, precedes each ``group`` rows of codes.
     """
     k, n = codes.shape
     rows: list[Bytes] = []
@@ -39,7 +39,8 @@ def unpack(stored: Bytes, k: int, form: WeightFormat, group: int = 0) -> Ints:
     """Return the weights [k, n] that are stored in rows of bytes, as signed 8-bit numbers.
 
     ``stored`` [rows, n] has the format of :func:`pack`. A weight is the value of its code in
-    ``form.values``, with ``group`` times the group's scale (:func:`scaled`).
+    ``form.values``. With ``group``, each value is multiplied by the scale of its group of ``group``
+    values (:func:`scaled`).
     """
     n = stored.shape[1]
     operands = np.zeros((k, n), np.int64)

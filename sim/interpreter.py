@@ -59,7 +59,7 @@ class Interpreter(MatrixSteps, VectorSteps):
     def unbroken(self) -> bool:
         """Return whether all runs since the last call of this method ended without error or reset.
 
-        The result is always true, because nothing resets this machine, and a run that fails raises
+        The result is always true: no event resets the golden machine, and a run that fails raises
         an exception.
         """
         return True

@@ -25,8 +25,9 @@ REGISTERS = 256
 class LinkModel:
     """The machine's side of the host link, which receives requests and returns answers.
 
-    ``read`` and ``write`` access the register at an address. ``identity`` is the machine's
-    description for the host; the external memory ``memory`` has the size given there.
+    ``read`` returns the register at an address, and ``write`` sets it. ``identity`` describes the
+    machine, such as the size of ``memory``, the external memory. ``program_depth`` is the number of
+    words of program memory.
     """
 
     def __init__(
@@ -46,10 +47,11 @@ class LinkModel:
         self._started: int | None = None  # tag of a START, until a request of another kind or tag
 
     def receive(self, byte: int, broken: bool = False) -> bytes:
-        """Receive one byte of a request; return the bytes of the answer if the request is complete.
+        """Receive a byte of a request; return the answer if the byte completes a valid request.
 
-        Otherwise the result is empty, also if the request has a wrong CRC or stop bit;
-        :meth:`quiet` then returns the answer. ``broken`` is true if the byte had a wrong stop bit.
+        Otherwise the result is empty. If a request has a wrong CRC or a wrong stop bit,
+        :meth:`quiet` later returns its answer. ``broken`` is true if the received byte had a wrong
+        stop bit.
         """
         if not self._frame:
             if byte == REQUEST_SYNC and not broken:

@@ -38,11 +38,11 @@ def multiply_wide(a: Ints, b: Ints) -> Ints:
 
 
 def part(b: Ints, place: int, last: bool, width: int) -> Ints:
-    """Return one part of each 8-bit weight in b: ``width`` bits from bit ``place * width`` on.
+    """Return ``width`` bits of each 8-bit weight in ``b``, from bit ``place * width`` on.
 
-    The bits keep their positions, so a weight is the sum of its parts: equation (14) of
-    ``docs/formats.md``. ``last`` must be true only for the part with the highest bits, which is
-    signed.
+    The bits stay at their positions, so that a weight is the sum of its parts: equation (14) of
+    ``docs/formats.md``. ``last`` must be true for the highest bits, which are signed, and false for
+    all other bits.
     """
     bits = b >> place * width & (1 << width) - 1
     sign = (b < 0) & last
@@ -80,13 +80,13 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return a matrix's tiles [nt, kt, rows, cols] from the tile memory of the array.
+    """Return a matrix's tiles [nt, kt, rows, cols], read from the array's tile memory.
 
     ``slots`` [depth, rows, cols] is the memory; the matrix begins at tile ``slot``.
 
-    - ``paired``: a byte has weights of 4 bits of two successive tiles.
-    - ``half``: a byte has weights of two matrices; 0 is the low half, 1 the high half.
-    - ``block``: the halves are mantissas (:mod:`celosia.sim.blocks`).
+    - ``paired``: a byte stores 4-bit weights of two successive tiles.
+    - ``half``: of each byte, only one half is read: 0 low, 1 high.
+    - ``block``: halves are mantissas (:mod:`celosia.sim.blocks`).
     - ``scaled``: weights are multiplied by their column's scale.
     """
     # A word has a byte in its low bits, then ``scale_bits`` bits of its column's scale, then
@@ -111,11 +111,11 @@ def held(
 
 
 def words_with_scales(b: Ints, rows: int, scale_bits: int) -> Ints:
-    """Return words [k, n] of the array's tiles: ``weight + 256 * bits``, with bits of a scale.
+    """Return words [k, n] for the array's tiles, each with a weight and bits of its column's scale.
 
-    ``b`` has for each tile a row of scales (0 to 255), then at most ``rows`` rows of weights.
-    ``bits`` in row i of a tile are ``scale_bits`` bits of the column's scale, from bit ``i *
-    scale_bits`` on.
+    For each tile, ``b`` has a row of scales (0 to 255), then at most ``rows`` rows of weights. A
+    word is ``weight + 256 * bits``. In row i of a tile, ``bits`` are ``scale_bits`` bits of the
+    scale, from bit ``i * scale_bits`` on.
     """
     words = []
     for first in range(0, len(b), rows + 1):
@@ -140,11 +140,11 @@ def pairs(b: Ints, rows: int) -> Ints:
 
 
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
-    """Write the tiles of b [k, n] to the array's tile memory [depth, rows, cols], from ``slot`` on.
+    """Write b [k, n] as tiles to the array's tile memory [depth, rows, cols], from tile ``slot``.
 
-    Tiles are padded to ``cols`` columns with zeros. The rows below a shorter last tile become 0 if
-    ``transpose`` is true, otherwise they stay. ``transpose`` is true if b was transposed after its
-    read.
+    The last tiles are padded to ``cols`` columns with zeros. Their rows beyond ``k`` become 0 if
+    ``transpose`` is true, otherwise they keep their values. ``transpose`` is true if b is stored
+    transposed in the scratchpad.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]
@@ -160,10 +160,9 @@ def append(
 ) -> None:
     """Append b [k, n] to a matrix in the array's tile memory [depth, rows, cols], in place.
 
-    The matrix begins at tile ``slot``; ``line`` is the index of the first new line. With
-    ``transpose`` the lines are b's columns, each in ceil(k / rows) tiles, otherwise b's rows. Other
-    elements of the lines become 0. ``lower`` [count, n], only with ``transpose``, has elements that
-    are stored from a column's end backwards, such as the lower bits of keys.
+    The matrix begins at tile ``slot``. With ``transpose``, b's columns are appended, otherwise its
+    rows; the first has the index ``line``. Elements beyond b become 0. ``lower`` [count, n], only
+    for columns, is stored from the columns' ends backwards.
     """
     _, rows, cols = slots.shape
     if transpose:
@@ -192,11 +191,11 @@ def accumulate(
     acc_stride: int = 0,
     acc_width: int = 32,
 ) -> Ints:
-    """Return the accumulators ``acc`` [depth, cols] plus a matrix product, computed tile by tile.
+    """Return accumulator rows ``acc`` [depth, cols] with a matrix product added, tile by tile.
 
-    The product is ``a`` [m, k] times ``tiles`` [nt, kt, rows, cols] of :func:`cut`. Row i of its
-    tile column j is added to row ``acc_addr + j * acc_stride + i``. Sums wrap at ``acc_width``
-    bits.
+    The product is ``a`` [m, k] times ``tiles`` [nt, kt, rows, cols] (:func:`cut`). Row i of tile
+    column j is added to accumulator row ``acc_addr + j * acc_stride + i``. Sums wrap at
+    ``acc_width`` bits.
     """
     acc = acc.copy()
     m, k = a.shape

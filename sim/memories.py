@@ -40,10 +40,10 @@ class Memories:
         self._sums = Sums(config)
 
     def read_rows(self, step: Step, name: str, *, wide: bool) -> Ints:
-        """Return a tensor of the instruction ``step`` from the scratchpad: signed integers [m, n].
+        """Return a matrix operand of an instruction from the scratchpad: signed integers [m, n].
 
-        ``name`` is the prefix of the tensor's operands, such as ``o`` for ``o_addr`` and
-        ``o_stride``. The shape is given by the operands ``m`` and ``n``. Elements have 16 bits if
+        ``name`` is the prefix of two operands of the instruction ``step``: for example, ``o`` reads
+        the matrix at ``o_addr`` with row stride ``o_stride`` (bytes). Elements have 16 bits if
         ``wide`` is true, otherwise 8.
         """
         return self._read(step, name, step["m"], step["n"], wide)

@@ -24,10 +24,11 @@ _WORD = (1 << 32) - 1
 
 
 class MicroCore:
-    """The microcoded machine's core, which runs one micro-instruction at a time.
+    """The core of the microcoded machine, which runs one micro-instruction at a time.
 
-    ``address`` is that of the next micro-instruction. ``cycles`` leaves out waits for external
-    memory. ``registers`` and ``data`` (unsigned words), ``sp`` and ``dram`` (bytes) are 0 at first.
+    ``address`` is the address of the next micro-instruction. ``cycles`` leaves out waits for
+    external memory. ``registers`` and ``data`` hold unsigned 32-bit words; ``sp`` (scratchpad) and
+    ``dram`` hold bytes. All are 0 at first.
     """
 
     def __init__(self, config: Config, microcode: Sequence[int]):
@@ -92,7 +93,8 @@ class MicroCore:
     def run(self, until: int, limit: int = 10_000_000) -> None:
         """Run until the next micro-instruction is at address ``until``.
 
-        Raises :class:`RunError` if that takes more than ``limit`` micro-instructions.
+        Raises :class:`RunError` if the core runs ``limit`` micro-instructions without reaching
+        ``until``.
         """
         for _ in range(limit):
             if self.address == until:
@@ -103,8 +105,8 @@ class MicroCore:
     def call(self, address: int, link: int) -> None:
         """Run the microcode routine that begins at ``address``, until it returns.
 
-        This method writes the return address to register number ``link``; the routine must return
-        to this address.
+        The method stores a return address in the core's register of number ``link``. The routine
+        must end with a jump to this return address.
         """
         until = len(self.microcode)
         self.registers[link], self.address = until, address

@@ -72,11 +72,11 @@ def quantize_eps(epsilon: float, *, n: int, scale: float) -> int:
 def norm_parameters(
     gamma: ArrayLike, beta: ArrayLike, y_scale: float
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int8]]:
-    """Return bias, multiplier and shift, each [n], of the requantization that ends a norm.
+    """Return the bias, multiplier and shift, [n] each, that requantize the output of a norm.
 
-    It maps ``value`` of :func:`normalize` to ``(gamma * v + beta) / y_scale`` with ``v = value *
-    2**-16``. A gamma below about ``2**-15 * abs(beta)`` is replaced by that magnitude, so that the
-    sum fits in 32 bits. Raises :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
+    The result maps normalized elements v (:func:`normalize`) to ``(gamma * v + beta) / y_scale``.
+    An ``abs(gamma)`` below about ``2**-15 * abs(beta)`` is replaced by that. Raises
+    :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)
     betas = np.asarray(beta, dtype=np.float64)

@@ -37,19 +37,20 @@ def both(first: Ints, second: Ints) -> Ints:
 
 
 def both_lower(first: Ints, second: Ints) -> Ints:
-    """Return bytes with the lower four bits of 8-bit elements: ``first`` in the low half of a byte.
+    """Return bytes that pack the lower four bits of two arrays of 8-bit elements.
 
-    The high half has the element of ``second`` at the same index. A half is ``element % 16 - 8`` in
-    two's complement.
+    A byte's low half has ``element % 16 - 8``, in two's complement, of an element of ``first``. Its
+    high half has the same of the element of ``second`` at the same index.
     """
     return (lower(second, HALF) << HALF) + (lower(first, HALF) & 15)
 
 
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
-    """Return attention scores [m, n] of queries [m, k] with keys [n, k] in the packed KV cache.
+    """Return attention scores [m, n]: products of queries [m, k] and keys [n, k] with fewer bits.
 
-    The first ``whole`` elements of a key have 8 bits, the others only their upper ``bits`` bits.
-    Scores are in units of 1, or of ``2**(8 - bits)`` if ``whole`` is 0.
+    The first ``whole`` elements of each key have 8 bits, the others only their upper ``bits`` bits.
+    If ``whole`` is 0, scores are in units of ``2**(8 - bits)``. See equation (21) of
+    ``docs/formats.md``.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

@@ -41,9 +41,9 @@ def power_on(
 ) -> PoweredOn:
     """Run the power-on image in a flash; return the text on the serial line and any refusal.
 
-    The machine can read ``size`` bytes of ``image``. The image must have the hash
-    ``configuration``. ``ask`` sends a request to the host link and returns the answer. ``status``
-    returns register STATUS.
+    The image and its CRC must fit in ``size`` bytes, and the image must name the fingerprint
+    ``configuration``. ``ask`` is a function that sends a request to the host link and returns the
+    answer. ``status`` returns register STATUS.
     """
     begin = MAGIC + configuration.to_bytes(4, "little")
     if image[: len(MAGIC)] != MAGIC:

@@ -75,10 +75,11 @@ def _tiles(step: Step, config: Config) -> int:
 
 
 def stored_rows(step: Step, config: Config) -> int:
-    """Return the number of scratchpad rows of an instruction's matrix B, including rows of scales.
+    """Return the number of scratchpad rows that store an instruction's matrix B [k, n].
 
-    The instruction must not have the flag ``b_transpose``. INT8 has ``k`` rows, with the flag
-    ``grouped`` and one of scales for each ``array.rows``.
+    INT8 takes ``k`` rows. With the flag ``grouped``, each ``array.rows`` rows (or the rest) have
+    one more row, of scales. A weight format takes :meth:`WeightFormat.stored_rows`. The flag
+    ``b_transpose`` is not allowed.
     """
     index = index_of(step.flags)
     if not index:

@@ -22,7 +22,9 @@ class Report:
 
     @property
     def where(self) -> dict[str, int]:
-        """Cycles of each activity of the array, which add up to ``cycles``; empty without a clock.
+        """Cycles of each activity of the matrix array in a run; the values add up to ``cycles``.
+
+        The dictionary is empty if the machine has no clock.
 
         - ``compute``: activations enter the array.
         - ``memory``: activations wait for a scratchpad port.

@@ -57,12 +57,14 @@ def requantize(
     low: ArrayLike,
     high: ArrayLike,
 ) -> NDArray[np.int32]:
-    """Return 32-bit sums ``x``, requantized to elements from ``low`` to ``high``.
+    """Return 32-bit sums ``x``, requantized by equation (1) of ``docs/numerics.md``.
 
-    ``x + bias``, shifted left by a positive ``shift``, wraps at 32 bits. It is multiplied by
-    ``multiplier / 2**31``, ties up. A negative shift then shifts right, ties away from zero.
-    ``zero`` is added before the limits: equation (1) of ``docs/numerics.md``. Raises
-    :class:`InputError` if a shift is not from -31 to 30.
+    1. ``x + bias`` is shifted left by a positive ``shift``, and wraps at 32 bits.
+    2. The result is multiplied by ``multiplier / 2**31``, ties up.
+    3. A negative ``shift`` shifts right, ties away from zero.
+    4. ``zero`` is added; the sum is clamped to ``low`` and ``high``.
+
+    Raises :class:`InputError` if a shift is not from -31 to 30.
     """
     shift = np.asarray(shift, dtype=np.int64)
     if shift.size and not MIN_SHIFT <= shift.min() <= shift.max() <= MAX_SHIFT:
@@ -77,11 +79,11 @@ def requantize(
 def times_factor(
     multiplier: ArrayLike, shift: ArrayLike, mantissa: ArrayLike, right: ArrayLike
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (multiplier, shift) of the scale ``multiplier * 2**(shift - 31)`` times a factor.
+    """Return (multiplier, shift) of a requantization scale times a row's factor.
 
-    The factor is ``mantissa / 2**right``, of 17 bits. ``multiplier`` is 0 or at least 2**30 in
-    magnitude. The new one has 15 significant bits, and an error below 2**-14. The shift is clamped
-    to -31..30.
+    The scale is ``multiplier * 2**(shift - 31)``; ``multiplier`` must be 0 or at least 2**30 in
+    magnitude. The factor is ``mantissa / 2**right``, of 17 bits. The product has 15 significant
+    bits, and its shift is clamped to -31..30.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)

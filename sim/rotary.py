@@ -21,9 +21,9 @@ def rotate(
 ) -> NDArray[np.int16]:
     """Return INT16 ``y`` [..., n] with each pair of columns, 2j and 2j + 1, rotated by an angle.
 
-    ``pairs`` [..., n] in Q1.15 has cosines in columns 2j, sines in columns 2j + 1. Results are
-    rounded with ties up and clamped to ``low`` and ``high``. Without ``wide`` their unit is 256
-    times as large.
+    ``pairs`` [..., n] has the angle's cosine in column 2j and its sine in column 2j + 1, in Q1.15.
+    If ``wide`` is false, results are divided by 256. Results are rounded, ties up, and clamped to
+    ``low`` and ``high``.
     """
     y, pairs = np.asarray(y, np.int64), np.asarray(pairs, np.int64)
     y0, y1 = y[..., 0::2], y[..., 1::2]  # [..., n / 2]
@@ -37,10 +37,10 @@ def rotate(
 def times(
     y: ArrayLike, r: ArrayLike, low: int, high: int, *, wide: bool = False
 ) -> NDArray[np.int16]:
-    """Multiply INT16 ``y`` [...] by 9-bit ``r`` [...] elementwise, and return scaled products.
+    """Return the products of INT16 ``y`` [...] and 9-bit ``r`` [...], element by element, scaled.
 
-    Products are divided by 2**12, or 2**4 if ``wide``, rounded to nearest, ties up, and clamped to
-    ``low`` and ``high``.
+    A product is divided by 2**4 if ``wide`` is true, otherwise by 2**12. The quotient is rounded to
+    nearest, ties up, and clamped to ``low`` and ``high``.
     """
     product = np.asarray(y, np.int64) * np.asarray(r, np.int64)  # [...]
     return _round(product, PRODUCT_FRACTION, low, high, wide)
@@ -57,8 +57,9 @@ def _round(
 def rotary_places(n: int, period: int, lanes: int, cols: int) -> NDArray[np.int64]:
     """Return the index of each column's cosine or sine in a row of the rotary table, [n].
 
-    A head has ``period`` columns. Columns are read in groups of ``lanes`` within tiles of ``cols``
-    columns. In a group that begins at column b, column c has the index ``b % period + (c - b)``.
+    An attention head has ``period`` columns. Columns are read in groups of ``lanes``; each tile of
+    ``cols`` columns begins a new group. In a group from column b on, column c has the index ``b %
+    period + (c - b)``.
     """
     column = np.arange(n, dtype=np.int64)  # [n]
     beat = column - column % cols % lanes  # [n], first column of the beat
@@ -70,7 +71,7 @@ def rotary_table(
 ) -> NDArray[np.int16]:
     """Return the cosines and sines of rotary embedding, [positions, width], in Q1.15.
 
-    Columns 2j and 2j + 1 have cosine and sine of ``position / base**(2 * j / head_dim)``, and
+    Columns 2j and 2j + 1 have cosine and sine of ``position / base**(2 * j / head_dim)``; they
     repeat from column ``head_dim`` on. ``width`` must exceed all :func:`rotary_places`. Raises
     :class:`InputError` if ``head_dim`` is odd or not positive.
     """

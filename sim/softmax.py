@@ -17,8 +17,9 @@ LOWEST = -(1 << 15)
 def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
     """Return the probabilities of scores, in units of ``2**-24`` from 0 to ``2**24``.
 
-    ``q`` [..., n] has INT16 scores: 256 units double a probability. Columns whose ``mask`` is false
-    have probability 0. The result does not depend on the order of columns.
+    ``q`` [..., n] has INT16 scores: a score that is larger by 256 has twice the probability.
+    Columns whose ``mask`` is false have probability 0. The result does not depend on the order of
+    columns.
     """
     q = np.asarray(q, dtype=np.int64)  # [..., n]
     keep = np.ones_like(q, dtype=bool) if mask is None else np.asarray(mask, dtype=bool)
@@ -30,9 +31,9 @@ def softmax(q: NDArray[Any], mask: NDArray[Any] | None = None) -> Ints:
 def row_weights(q: NDArray[Any], mask: NDArray[Any]) -> tuple[Ints, Ints, Ints]:
     """Return (weights, mantissa, right): exponentials of INT16 scores [..., n], and row factors.
 
-    ``weights`` are ``2**((q - largest) / 256)`` in units of ``2**-24``, rounded down; 0 where
-    ``mask`` is false. A weight times ``mantissa / 2**right`` is a probability. Factors have shape
-    [..., 1], a 17-bit mantissa (0 if the whole row is masked), and ``right`` from 0 to 31.
+    ``weights`` are ``2**((score - largest of row) / 256)`` in units of ``2**-24``, rounded down, or
+    0 if ``mask`` is false. A weight times ``mantissa / 2**right`` [..., 1] is a probability. The
+    mantissa has 17 bits; it is 0 if a row is masked.
     """
     q, keep = np.asarray(q, dtype=np.int64), np.asarray(mask, dtype=bool)  # [..., n]
     weights = fixed(*mantissas(q, keep, largest(q, keep)))  # [..., n] Q.28
@@ -68,10 +69,11 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 
 
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
-    """Return softmax probabilities [..., n] in units of ``2**-24``, rounded to nearest, ties up.
+    """Return the softmax probabilities [..., n] of exponentials, in units of ``2**-24``.
 
-    An exponential is ``mantissa * 2**-(16 + shift)``. ``inverse * 2**exponent`` [..., 1] is the
-    reciprocal of the row's sum of exponentials in units of ``2**-28``, or 0 for a sum of 0.
+    Each is rounded to nearest, ties up. An exponential is ``mantissa * 2**-(16 + shift)``. The sum
+    of a row's exponentials, in units of ``2**-28``, has the reciprocal ``inverse * 2**exponent``
+    [..., 1]; ``inverse`` is 0 for a sum of 0.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

@@ -46,9 +46,9 @@ class Decoded:
 def encode(weight: ArrayLike, lanes: int, cols: int) -> NDArray[np.uint8]:
     """Return the bytes that encode a sparse INT8 matrix [k, n] for the sparse unit.
 
-    The code (:mod:`celosia.arch.sparse`) is the shortest for ``lanes`` lanes. Positions are in
-    tiles of ``cols`` columns. Raises :class:`InputError` if k is not from 16 to 4096, or n exceeds
-    ``4096 * cols``.
+    The code (:mod:`celosia.arch.sparse`) is the shortest for a unit with ``lanes`` lanes and tiles
+    of ``cols`` columns. Raises :class:`InputError` if k is not from 16 to 4096, or n exceeds ``4096
+    * cols``.
     """
     matrix = np.asarray(weight, np.int64)
     k, n = matrix.shape

@@ -31,8 +31,9 @@ class Sums:
     def follow(self, step: Step) -> None:
         """Record accumulator columns that an instruction computes, or check those that it reads.
 
-        Raises :class:`ProgramError` if it reads a column that an earlier product left undefined. A
-        read sets the row to zero, so that all its columns are defined again.
+        Raises :class:`ProgramError` if the instruction reads a column that an earlier product left
+        undefined. A read sets its accumulator row to zero, so that all columns of the row are
+        defined.
         """
         if step.opcode in _PRODUCTS:
             self._add(step)
