@@ -126,11 +126,11 @@ one."""
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a case, after a job (a function) has run the case.
+    """The outcome of a test case after its job, the function that runs the case, has ended.
 
     If the job returned a JSON object, ``result`` is this object, and ``error`` is empty. If the job
-    raised an exception, ``result`` is empty, and ``error`` is a sentence or a traceback.
-    ``seconds`` is the duration of the job.
+    raised an exception, ``error`` is a sentence or a traceback, and ``result`` is empty.
+    ``seconds`` is the time that the job took.
     """
 
     case: Case
@@ -140,7 +140,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        """True if the job raised an exception, or its result's entry ``mismatch`` is not empty."""
+        """True if the job raised an exception, or ``result`` has a nonempty entry ``mismatch``."""
         return bool(self.error or self.result.get("mismatch"))
 
     @property

@@ -32,11 +32,11 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run the first ``count`` cases of a series that have no stored outcome; return all outcomes.
+    """Run those of a campaign's first ``count`` cases that have no stored outcome; return outcomes.
 
-    ``job`` runs a case in a worker; its exception becomes the case's error. A worker gets ``chunk``
-    cases at a time, after which ``tell(done, count)`` is called. Cases of a dead worker run once
-    more.
+    The result has the outcomes of all ``count`` cases. If ``job(case)`` raises an exception, this
+    is the case's error. A worker takes ``chunk`` cases at a time; after each chunk, ``tell(done,
+    count)`` is called. The cases of a worker that died are run once more.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]

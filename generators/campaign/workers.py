@@ -28,8 +28,9 @@ _ROOM = 64  # threads of workers at least that a scheduler has work for
 class Workers:
     """Workers that run cases: processes or threads of this machine, or a Dask cluster.
 
-    Raises :class:`InputError` if the number of jobs or the address is invalid, or if another
-    machine's address is not encrypted.
+    Raises :class:`InputError` if the number of jobs is out of range or the cluster's address is
+    malformed. Also raises :class:`InputError` if the address names another machine without
+    encryption.
     """
 
     jobs: int = field(default_factory=lambda: os.cpu_count() or 1)

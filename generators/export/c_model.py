@@ -28,11 +28,11 @@ def c_files(
     names: Sequence[str] = (),
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C files of a compiled encoder: model, samples and driver, by file name.
+    """Return the C files of a compiled encoder (model, samples, driver) by file name.
 
-    ``outputs`` are the expected output bytes of ``inputs``, ``names`` the output's columns.
-    ``bits`` is the number of upper bits read of nested weights. Raises :class:`InputError` if a
-    Python package is missing.
+    The samples are ``inputs`` and their expected output bytes ``outputs``. ``names`` are labels of
+    the output's columns. The program reads the upper ``bits`` bits of nested weights. Raises
+    :class:`InputError` if a Python package is missing.
     """
     image = compiled.image.tobytes()
     start, again = (compiled.run(again=kept, bits=bits).entry for kept in (False, True))

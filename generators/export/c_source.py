@@ -24,7 +24,7 @@ _LONGEST = 64  # characters of an identifier, which names files, too
 
 @dataclass(frozen=True)
 class Samples:
-    """C code that defines sample inputs and the expected outputs."""
+    """C code that declares and defines sample inputs of a model and the expected outputs."""
 
     sizes: str
     """Macros of a header."""
@@ -41,11 +41,11 @@ def model_files(
     fields: Iterable[str],
     samples: Samples,
 ) -> dict[str, str | bytes]:
-    """Return the C files of a compiled model and its driver, by file name.
+    """Return the C files of a compiled model and its driver by file name.
 
-    ``modules`` are the driver's C modules; the last one runs the model. ``arrays`` and ``fields``
-    are C lines: constant arrays, and initializers in order. Raises :class:`InputError` if a Python
-    package is missing.
+    ``modules`` are names of the driver's C modules; the last module runs the model. ``arrays`` are
+    C lines that define constant arrays. ``fields`` are the C initializers of the model's struct.
+    Raises :class:`InputError` if a Python package is missing.
     """
     name, kind, depth = identifier(code.name), modules[-1], code.config.control.program_depth
     paths = [_DRIVER / f"{module}{ending}" for module in modules for ending in (".c", ".h")]

@@ -36,11 +36,11 @@ def text_c_files(
     samples: Sequence[Sample],
     bits: int = OPERAND_BITS,
 ) -> dict[str, str | bytes]:
-    """Return the C files of a compiled decoder: model, samples and driver, by file name.
+    """Return the C files of a compiled decoder (model, samples, driver) by file name.
 
-    ``samples`` are ``program.batch`` texts. ``bits`` is the number of upper bits read of nested
-    weights. Raises :class:`InputError` if a token has too many bytes, or a Python package is
-    missing.
+    ``samples`` has a sample text for each text of a batch. The program reads the upper ``bits``
+    bits of nested weights. Raises :class:`InputError` if a token has too many bytes, or a Python
+    package is missing.
     """
     name = identifier(program.name)
     modules, made = ["celosia", "celosia_text"], one_sample(name, samples[0])

@@ -20,8 +20,8 @@ _LONGEST_NAME = 40
 class Script:
     """Builds a flash image of records, which a board executes one after another at power-on.
 
-    Each method appends records to the bytes :attr:`body`. ``payload`` is the largest data size of a
-    request of the host link (bytes).
+    Each method appends records to the bytes :attr:`body`. ``payload`` is the most data bytes of a
+    request of the host link.
     """
 
     def __init__(self, payload: int):
@@ -74,17 +74,17 @@ class Script:
     def name(self, labels: Sequence[bytes]) -> None:
         """Append a record with which the board sends ``labels[i]`` over the serial line.
 
-        The index i is that of the largest score, found by the record of :meth:`compare`. Texts are
-        cut to ``ENTRY_BYTES`` bytes.
+        The index i is the index of the largest score, which the record of :meth:`compare` finds.
+        Labels are cut to ``ENTRY_BYTES`` bytes.
         """
         names = [label[:ENTRY_BYTES].ljust(ENTRY_BYTES, b"\0") for label in labels]
         self.body += record(Op.LABEL, b"".join(names))
 
     def choose_register(self, number: int, values: Sequence[int]) -> None:
-        """Append a record with which the board writes ``values[i]`` to register ``number``.
+        """Append a record with which the board writes ``values[i]`` to a register of the sequencer.
 
-        The index i is that of the largest score, found by the record of :meth:`compare`. Values are
-        reduced modulo 2**32.
+        The register has the number ``number``. The index i is the index of the largest score, which
+        the record of :meth:`compare` finds. Values are reduced modulo 2**32.
         """
         self._tag = (self._tag + 1) % 256
         addr, entries = REGISTER_MAP[f"R{number}"].addr, b""
@@ -108,9 +108,9 @@ def power_on_image(
 ) -> bytes:
     """Return the flash image with which a board runs an encoder on ``inputs`` at power-on.
 
-    The board sends the class of each input over the serial line: its label or, without ``labels``,
-    its index. ``payload`` is the most bytes of a request. Raises :class:`InputError` if the output
-    is no row of INT16 scores.
+    For each input, the board sends the class over the serial line: its label or, without
+    ``labels``, its index. ``payload`` is the most data bytes of a host link request. Raises
+    :class:`InputError` if the output is not one row of INT16 scores.
     """
     script = Script(payload)
     script.write_memory(0, compiled.image.tobytes())
@@ -137,11 +137,11 @@ def power_on_image(
 def text_image(
     program: Host, tokenizer: TokenizerLike, prompt: str, steps: int, payload: int
 ) -> bytes:
-    """Return the flash image with which a board continues a prompt by ``steps`` tokens.
+    """Return the flash image with which a board continues a prompt by ``steps`` tokens at power-on.
 
-    At power-on, the board sends the model's name, the prompt and the continuation over the serial
-    line. ``payload`` is the most bytes of a request. Raises :class:`InputError` if the vocabulary
-    or a token is too large.
+    The board sends the model's name, the prompt and the continuation over the serial line.
+    ``payload`` is the most data bytes of a host link request. Raises :class:`InputError` if the
+    vocabulary or the text of a token is too large.
     """
     script, words = Script(payload), range(program.vocabulary)
     tokens = tokenizer.encode(prompt)

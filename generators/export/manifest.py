@@ -49,8 +49,8 @@ def manifest(
     """Return the manifest of a compiled model: the facts that a host needs to load and run it.
 
     ``code`` is the compiled model, ``source`` the float model, ``made`` facts about the
-    quantization, ``names`` the output's columns. ``latency`` and ``interval`` (cycles) of external
-    memory, and ``bits`` read of each weight, are for the predicted cycles.
+    quantization. ``names`` are labels of the output's columns. Cycles are predicted for a memory
+    with ``latency`` and ``interval`` (cycles), and the upper ``bits`` bits of each weight.
     """
     config, text = code.config.replace(trace=False), code.reads_tokens
     cycles = None

@@ -24,11 +24,11 @@ _TITLE = "Celosia registers"
 
 
 def header(program_depth: int = MAX_PROGRAM_DEPTH) -> str:
-    """Return the C header of the registers: masks of fields, and a struct for register offsets.
+    """Return a C header with the masks of the registers' fields, and a struct of all registers.
 
-    Compilers access the packed struct byte by byte, so firmware must not use it for accesses.
-    ``program_depth`` is the size of program memory (words). Raises :class:`InputError` if a Python
-    package is missing.
+    The struct is for offsets only: because it is packed, compilers would access a register byte by
+    byte. ``program_depth`` is the size of program memory (words). Raises :class:`InputError` if a
+    Python package is missing.
     """
     exporter = _module("peakrdl_cheader.exporter").CHeaderExporter()
     standards = _module("peakrdl_cheader.c_standards").CStandard

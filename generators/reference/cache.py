@@ -28,8 +28,9 @@ def attended(
 ) -> NDArray[np.bool_]:
     """Return a mask [count, keys] of the keys to which the last ``count`` tokens attend.
 
-    ``cache`` determines it for keys in the KV cache, and the window of ``node`` for keys of the
-    same tokens. All keys of a source are attended.
+    - Keys in the KV cache: the mask of :meth:`KvCache.seen`.
+    - Keys of an encoder's own tokens: the mask of :func:`in_window` for the attention ``node``.
+    - Keys of a source, in cross-attention: all are true.
     """
     match node.key.home:
         case Home.CACHE:
@@ -41,11 +42,11 @@ def attended(
 
 @dataclass
 class KvCache:
-    """Keys (after rotation) and values of a growing text, in floats or integers.
+    """Keys (after rotation) and values of a growing text, as floats or as integers.
 
-    If ``slots`` is not 0, a token attends to the first ``sinks`` and latest ``slots - sinks``
-    tokens (Xiao et al. 2024, "Attention Sinks"). Otherwise it attends to all. Raises
-    :class:`InputError` if sinks fill all slots.
+    If ``slots`` is 0, a token attends to all tokens so far. Otherwise, it attends to the first
+    ``sinks`` and the latest ``slots - sinks`` (Xiao et al. 2024, "Attention Sinks"). Raises
+    :class:`InputError` if ``sinks`` is not less than ``slots``.
     """
 
     slots: int = 0
@@ -73,9 +74,10 @@ class KvCache:
         return np.arange(self.length - count, self.length)
 
     def append(self, name: str, rows: NDArray[Any]) -> NDArray[Any]:
-        """Append rows of new tokens to the tensor ``name``, and return all rows of the tensor.
+        """Append the rows of new tokens to the stored tensor ``name``; return all its rows so far.
 
-        The result is [..., heads, length, columns].
+        ``rows`` is [..., heads, new tokens, columns], and the result is [..., heads, length,
+        columns]. The caller first calls :meth:`reserve` for the new tokens.
         """
         total, kept = self.length, self.kept.get(name, rows[..., :0, :])
         count = total - rows.shape[-2]

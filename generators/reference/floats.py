@@ -68,10 +68,10 @@ def unit_rows(x: Floats) -> Floats:
 def check_tokens(
     model: TextDescription, tokens: NDArray[np.integer[Any]], length: int, *, source: bool = False
 ) -> None:
-    """Raise :class:`InputError` if a token is not in the vocabulary, or a text becomes too long.
+    """Raise :class:`InputError` if a token is not in the vocabulary, or a text has too many tokens.
 
-    The n new tokens [..., n] follow ``length`` earlier tokens of a text. If ``source`` is true,
-    they are the source of an encoder-decoder. The error is also raised if this source is empty.
+    ``tokens`` [..., n] follow ``length`` earlier tokens of a text. If ``source`` is true,
+    ``tokens`` are the source of an encoder-decoder, which must not be empty.
     """
     wrong = tokens[(tokens < 0) | (tokens >= model.vocabulary)]
     if wrong.size:

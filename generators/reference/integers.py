@@ -48,9 +48,11 @@ def evaluate(
 
 
 def taken_in(model: IntegerGraph) -> set[str]:
-    """Return the names of the tensors that softmax and normalization read.
+    """Return the names of the tensors that a machine with fused operations does not store.
 
-    A machine with ``fused`` true does not store these tensors in the scratchpad.
+    These tensors are the scores before each softmax, and the tensor before each normalization. If
+    the configuration has ``fused``, their values pass from the accumulators to the vector engine,
+    not through the scratchpad.
     """
     sums = {
         op.target.name for op, behind in itertools.pairwise(model.ops) if isinstance(behind, Norm)

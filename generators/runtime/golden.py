@@ -30,8 +30,9 @@ class GoldenModel:
     ) -> tuple[NDArray[np.float64], Report]:
         """Run the encoder on one input; return its real output [rows, columns] and a report.
 
-        ``values`` is an input as in :meth:`celosia.generators.runtime.host.Host.request`. ``bits``
-        (8, 4 or 2) is the number of upper bits that are read of nested weights.
+        ``values`` is the input, in the form that
+        :meth:`celosia.generators.runtime.host.Host.request` takes. ``bits`` (8, 4 or 2) is the
+        number of upper bits read of each nested weight.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report
@@ -39,8 +40,9 @@ class GoldenModel:
     def tensors(self, values: NDArray[np.floating], bits: int = OPERAND_BITS) -> dict[str, Ints]:
         """Run the encoder on one input; return the integers of all tensors that it writes, by name.
 
-        Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns].
-        Rows beyond a shorter input are 0. The arguments are those of :meth:`run`.
+        Scores and probabilities are [heads, sequence, sequence], other tensors [rows, columns]. If
+        the input has fewer rows than the model's longest input, the rows after it are 0. ``values``
+        and ``bits`` are the arguments of :meth:`run`.
         """
         written_order = self.compiled.entries[ENCODE].written
         parts: list[int] = []

@@ -136,10 +136,10 @@ class Host(Executable):
     ) -> Run:
         """Return the run that processes ``rows`` successive tokens from ``position`` on.
 
-        - ``rows``: 0 stands for the longest input, or one token of a text.
-        - ``source``: tokens of the source; 0 stands for the most.
-        - ``again``: use the weights that an earlier run loaded, if they stay.
-        - ``bits``: upper bits of nested weights that the run reads.
+        - ``rows`` 0: an encoder's longest input, or one token of a text.
+        - ``source``: tokens of an encoder-decoder's source; 0 for the most.
+        - ``again``: do not load weights that an earlier run left on the chip.
+        - ``bits``: number of upper bits read of nested weights.
 
         Raises :class:`InputError` if a position is not below :attr:`places`.
         """
@@ -156,11 +156,12 @@ class Host(Executable):
     def steps(
         self, positions: Sequence[int], tokens: Sequence[int] = (), *, bits: int = OPERAND_BITS
     ) -> list[Run]:
-        """Return the runs that process one token of each text.
+        """Return the runs that process one token of each text of a batch.
 
-        ``positions`` and ``tokens`` have an element for each text. For two texts, a second run
-        computes the logits of the second text. ``bits`` is the number of upper weight bits to read.
-        Raises :class:`InputError` if a position is too large.
+        ``positions`` and ``tokens`` have an element for each text. With two texts, the second run
+        computes the logits of the second text; the first run does everything else. ``bits`` is the
+        number of upper bits read of each weight. Raises :class:`InputError` if a position is too
+        large.
         """
         by_text = [[token] for token in tokens] or [[]] * len(positions)
         whole = {
@@ -289,9 +290,9 @@ class Host(Executable):
     def request(self, values: NDArray[np.floating]) -> Request:
         """Return the memory contents and register values that a host writes before an inference.
 
-        ``values`` is the input [rows, features]; for a batch, the rows of all inputs. Without a
-        linear embedding, rows are embedded tokens. Raises :class:`InputError` for a wrong shape or
-        a number that is not finite.
+        ``values`` [rows, features] is the input; for a batch, the rows of all inputs. If the model
+        does not begin with a linear embedding, rows are embedded tokens. Raises :class:`InputError`
+        if the shape is wrong or a number is not finite.
         """
         rows, shape, source = len(values), np.shape(values), self.input
         least, longest = min(self.writes), source.rows

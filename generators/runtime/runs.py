@@ -25,11 +25,11 @@ class Runs:
     def run(
         self, values: NDArray[np.floating], bits: int = OPERAND_BITS
     ) -> tuple[bytes, Report, bool]:
-        """Run the encoder on one input; return the output's bytes, a report and a flag.
+        """Run the encoder on one input; return (output bytes, report of the run, weights reused).
 
-        The flag is true if the run used weights that the previous run left. ``values`` [rows,
-        features] is an input, ``bits`` the number of upper weight bits to read. Raises
-        :class:`RunError` if the run ends with an error.
+        The third result is true if weights stayed on the chip, and the run did not load them.
+        ``values`` is the input [rows, features]. ``bits`` is the number of upper bits read of each
+        weight. Raises :class:`RunError` if the run ends with an error.
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.

@@ -65,8 +65,8 @@ def configuration(component: wiring.Component) -> list[str]:
 def meanings(component: wiring.Component) -> dict[str, str]:
     """Return a description of each port by its name in Verilog, clock and reset included.
 
-    Descriptions are the strings under annotated ports, or from the component's docstring, or from
-    its attribute ``port_meanings``.
+    A description comes from the string under the port's annotation, the component's docstring, or
+    the component's attribute ``port_meanings``.
     """
     texts, fields = dict(_IMPLICIT), _field_texts(type(component))
     for path, text in _walk(component.signature, _own_doc(component), (), fields):
@@ -75,10 +75,11 @@ def meanings(component: wiring.Component) -> dict[str, str]:
 
 
 def groups(component: wiring.Component) -> dict[str, str]:
-    """Return a description of each interface of a component by name, streams omitted.
+    """Return a description of each interface of a component, by the interface's name.
 
-    The ports of an interface begin with its name. The description is from the component's
-    docstring, or else from the signature's.
+    An interface is a group of ports whose names begin with the interface's name. Streams are left
+    out. A description comes from the string under the interface's annotation, the component's
+    docstring, or the signature's docstring.
     """
     doc = _own_doc(component)
     fields = _field_texts(type(component))

@@ -46,11 +46,11 @@ class ModuleSource:
 def distinct_modules(
     component: Component, top: str, prefix: str, *, places: bool = False
 ) -> list[ModuleSource]:
-    """Convert a component and its subcomponents to RTLIL modules, the top module first.
+    """Return a component and its subcomponents as RTLIL modules, the top module first.
 
-    Equal subcomponents share a module. ``top`` is the top module's name; the other names are
-    ``prefix``, an underscore, the class and a number. If ``places`` is true, each cell has its
-    Python file and line.
+    Equal subcomponents share a module. ``top`` is the top module's name. Another module's name is
+    ``prefix``, an underscore, the class and a number. If ``places`` is true, each cell names the
+    Python file and line that created it.
     """
     with _no_collection():
         hierarchy = _Hierarchy(prefix, top, places)
@@ -187,8 +187,9 @@ def _named(text: str, parts: Sequence[ModuleSource | None]) -> str:
 def circuit_key(component: Component) -> Any:
     """Return a dictionary key that is equal for components with equal circuits, or None.
 
-    The key has the class, attributes and ports. The result is None if a constructor argument, or
-    any attribute of a class outside this library, cannot be compared.
+    The key has the component's class, attributes and ports. The result is None if a constructor
+    argument cannot be compared. For a class outside this library, it is None if any attribute
+    cannot be compared.
     """
     kind, ports = type(component), set(component.signature.members)
     bases = (base for base in kind.mro() if base.__module__.startswith("amaranth."))

@@ -49,8 +49,8 @@ _FORMATS = "int4,ternary"
 def sparse_lanes(config: Config) -> int:
     """Return the number of lanes of a zero-skip unit that is generated separately.
 
-    If the configuration's ``sparse_lanes`` is 0, it is the number of sparse entries in the largest
-    scratchpad access.
+    The number is the configuration's ``sparse_lanes``. If that is 0, it is the number of sparse
+    weight entries that fit in one scratchpad line.
     """
     return config.sparse_lanes or 8 * config.line_bytes // ENTRY_WIDTH
 
@@ -131,9 +131,9 @@ def make_accelerator(
 ) -> Component:
     """Return the accelerator with its memory port on ``bus`` and its host port on ``control``.
 
-    ``native`` is a port without a bus. ``addr_width`` is the width of byte addresses on the memory
-    bus, ``base`` the address of external memory. Raises :class:`InputError` if an argument is
-    invalid.
+    The bus ``native`` stands for the accelerator's own port. ``addr_width`` is the width of a byte
+    address on the memory bus (bits). ``base`` is the bus address of byte 0 of external memory.
+    Raises :class:`InputError` if an argument is invalid.
     """
     check_known("bus", bus, BUSES)
     check_known("control", control, CONTROL_BUSES)

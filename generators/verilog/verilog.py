@@ -58,9 +58,9 @@ def to_verilog(
 ) -> str:
     """Return the Verilog of a component and its subcomponents, the top module first.
 
-    The names of other modules begin with ``prefix``, by default the top module's ``name``. Equal
-    subcomponents share a module. ``places`` adds Python file and line. Raises :class:`InputError`
-    for an invalid name.
+    The names of the other modules begin with ``prefix``, by default the top module's ``name``.
+    Equal subcomponents share a module. If ``places`` is true, each cell names its Python file and
+    line. Raises :class:`InputError` for an invalid name.
     """
     top = name or type(component).__name__
     check_top_name("Name of a top module", top, component)
