@@ -54,9 +54,9 @@ _TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
     """Return the largest error of each nonlinear function, norm and number format against float64.
 
-    An entry has ``max_lsb`` (in output steps), its documented bound ``bound_lsb``, and ``cases``.
-    Softmax, norms and formats have ``rows`` random rows. Raises :class:`InputError` if ``rows`` is
-    not positive.
+    An entry has the largest error ``max_lsb`` and its documented bound ``bound_lsb``, in steps of
+    the output, and the number of tested ``cases``. Softmax, norms and formats are tested on
+    ``rows`` random rows. Raises :class:`InputError` if ``rows`` is not positive.
     """
     if rows < 1:
         raise InputError(f"Accuracy rows must be a positive integer, not {rows!r}")
@@ -120,11 +120,11 @@ def _wide_errors(name: str) -> Iterator[tuple[int, float]]:
 def polynomial_bound(
     function: Function, x_scale: float, y_scale: float, y_zero: int, low: float, high: float
 ) -> float:
-    """Return a bound (output steps) for a piecewise polynomial's error from ``low`` to ``high``.
+    """Return an upper bound of a piecewise polynomial's error, in steps of the quantized output.
 
-    The polynomial approximates a function without a kink, equation (17) of ``docs/numerics.md``.
-    ``x_scale`` and ``y_scale`` are the steps of operand and output. ``y_zero`` is the output's zero
-    point.
+    The polynomial approximates the smooth ``function`` for inputs from ``low`` to ``high``,
+    equation (17) of ``docs/numerics.md``. ``x_scale`` and ``y_scale`` are the scales of input and
+    output, ``y_zero`` is the output's zero point.
     """
     length = x_scale * (1 << 16) / FUNCTION_SEGMENTS
     first, last = math.floor(low / length), math.ceil(high / length)

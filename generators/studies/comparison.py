@@ -25,11 +25,11 @@ NEAR = 1e-4
 
 
 def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
-    """Compare a model's outputs with its original library's, on random inputs; return a dictionary.
+    """Compare an imported float model with its original library on random inputs.
 
-    ``difference`` is the largest difference, relative to the library's largest output. ``refused``
-    is None, or why there is none. ``tokens`` is the length of an ONNX input that its graph does not
-    fix.
+    In the resulting dictionary, ``difference`` is the largest difference of outputs, relative to
+    the library's largest output. If no comparison is possible, ``refused`` is the reason, otherwise
+    None. ``tokens`` is the number of tokens of an ONNX input of variable length.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

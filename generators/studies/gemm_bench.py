@@ -73,10 +73,11 @@ def random_gemm(
     n: int,
     sparsity: float | None = None,
 ) -> Gemm:
-    """Return a product with random INT8 operands over their whole range.
+    """Return a matrix product with random operands A and B over the whole operand range.
 
-    ``sparsity`` is the share of zeros in B; None stands for no extra zeros. Raises
-    :class:`InputError` if an argument is out of range or the product does not fit.
+    ``sparsity`` is the fraction of B's elements that are 0. If it is None, zeros are as frequent as
+    other values. Raises :class:`InputError` if an argument is out of range or the product does not
+    fit.
     """
     for name, size in (("m", m), ("k", k), ("n", n)):
         if size < 1:
@@ -109,7 +110,7 @@ def random_gemm(
 
 
 def check_operands(config: Config, count: int) -> None:
-    """Raise :class:`InputError` if external memory has fewer than ``count`` bytes."""
+    """Raise :class:`InputError` if ``count`` bytes of operands do not fit in external memory."""
     if count > 1 << config.memory.addr_width:
         raise InputError(
             f"The operands are {count} bytes, but mem_addr_width = {config.memory.addr_width} bits "
@@ -152,10 +153,11 @@ def product_model(gemm: Gemm) -> QuantizedModel:
 def run_product(
     gemm: Gemm, compiled: Artefact, machine: Machine, entry: str = ENCODE
 ) -> tuple[Ints, Report]:
-    """Run a compiled product; return the result C [m, n], and the machine's report of the run.
+    """Run a compiled matrix product; return the result C [m, n], and the machine's report.
 
-    ``gemm`` has the operand A, ``compiled`` the program and B. Before an ``entry`` other than
-    ``encode``, the machine runs ``encode``.
+    ``gemm`` has the operand A; ``compiled`` has the program and the operand B. If ``entry`` is not
+    ``encode``, the machine runs the entry point ``encode`` first, and the report is that of
+    ``entry``.
     """
     machine.write_memory(0, compiled.image.tobytes())
     machine.write_memory(compiled.input_addr, gemm.a.astype(np.int8).tobytes())
@@ -181,13 +183,13 @@ def bench_gemm(
     n: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run a random product [m, k] x [k, n]; return a dictionary with measurements.
+    """Run a random matrix product [m, k] x [k, n]; return a dictionary with measurements.
 
-    - ``cycles``: window in which the matrix engine works.
-    - ``total_cycles``: the whole run, with loads and stores.
-    - ``ideal_cycles``: products divided by array elements.
-    - ``utilization``: of the array's elements in ``cycles``.
-    - ``mismatches``: wrong elements.
+    - ``cycles``: from the matrix engine's first tile to its last sum.
+    - ``total_cycles``: of the whole run.
+    - ``ideal_cycles``: multiply-accumulates divided by array elements.
+    - ``utilization``: mean fraction of array elements that work in ``cycles``.
+    - ``mismatches``: number of wrong elements.
 
     Raises :class:`InputError` if the product does not fit, or there are no counters.
     """
@@ -224,11 +226,11 @@ def bench_shapes(
     seed: int = 1,
     update: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> dict[str, Any]:
-    """Run a random product of each shape; return a dictionary with all measurements.
+    """Run a random matrix product of each shape; return a dictionary with all measurements.
 
-    The entry ``shapes`` has the keys ``SHAPE_FIGURES`` of :func:`bench_gemm` for each shape. Other
-    entries are the lowest utilizations and the sum of mismatches. ``update`` gets the numbers of
-    finished and of all shapes.
+    The entry ``shapes`` has the main measurements of :func:`bench_gemm` for each shape. Other
+    entries are the lowest utilizations of all shapes, and the total number of mismatches.
+    ``update(done, total)`` is called with numbers of shapes.
     """
     measured_shapes = []
     for done, shape in enumerate(shapes):

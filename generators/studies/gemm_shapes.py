@@ -21,8 +21,9 @@ class Shape:
 def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape]:
     """Return the shapes of the matrix products in one encoder layer.
 
-    ``name`` begins their names. ``dim``, ``ffn`` and ``head`` are the columns of the model, of the
-    hidden layer, and of an attention head. One product computes queries, keys and values.
+    The names of the shapes begin with ``name``. ``dim`` is the number of columns of the model,
+    ``ffn`` of the hidden layer, and ``head`` of an attention head. One product computes queries,
+    keys and values.
     """
     return [
         Shape(f"{name} qkv", tokens, dim, 3 * dim),
@@ -37,8 +38,8 @@ def encoder(name: str, tokens: int, dim: int, ffn: int, head: int) -> list[Shape
 def decoder(name: str, tokens: int, dim: int, keys: int, ffn: int) -> list[Shape]:
     """Return the distinct shapes of linear layers in a decoder layer with a gated MLP.
 
-    ``name`` begins their names. ``dim``, ``keys`` and ``ffn`` are the columns of the model, of all
-    key heads together, and of the hidden layer.
+    The names of the shapes begin with ``name``. ``dim`` is the number of columns of the model,
+    ``keys`` of all key heads together, and ``ffn`` of the hidden layer.
     """
     return [
         Shape(f"{name} query", tokens, dim, dim),

@@ -47,9 +47,9 @@ class Part:
 def inspect(source: Source | TextSource) -> dict[str, Any]:
     """Return a summary of a model before compilation, as a dictionary.
 
-    ``parts`` lists its tensors, layers and functions as in :class:`Part`; equal ones share an
-    entry. ``parameters``, ``products`` and ``host_products`` are sums. ``compared`` is false if an
-    ONNX import was not checked.
+    ``parts`` lists the model's tensors, layers and functions as :class:`Part`; equal parts share an
+    entry. ``parameters`` and ``products`` are totals; ``host_products`` are products that the host
+    computes. ``compared`` is false if an ONNX import was not checked.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description
@@ -69,10 +69,11 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
 
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
-    """Return the memory that a model needs, or the reason why it does not fit the configuration.
+    """Return the memory that a model needs on a configuration, or why the model does not fit.
 
-    The dictionary has ``program_words``, ``memory_bytes`` and ``zero_tiles_left_out`` (weight tiles
-    of zeros that are not stored), or None for each. ``refused`` is None or the reason.
+    If the model fits, the dictionary has ``program_words``, ``memory_bytes`` and
+    ``zero_tiles_left_out`` (weight tiles of zeros that are not stored), and ``refused`` is None.
+    Otherwise, ``refused`` is the reason, and the other three are None.
     """
     figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}

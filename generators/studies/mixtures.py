@@ -47,11 +47,11 @@ def search_formats(
     bound: float | None,
     show: Show,
 ) -> tuple[_Options, str]:
-    """Choose a small weight format for each matrix; return options with the formats, and a summary.
+    """Choose a weight format for each matrix of a model; return options with formats and a summary.
 
-    The loss may exceed that of INT8 by ``bound``: nats per token, or percentage points for digits
-    (``source`` is None). If ``bound`` is None, no format changes. Raises :class:`InputError` for
-    other models.
+    The loss may exceed the INT8 model's loss by ``bound``: nats per token for a language model, or
+    percentage points for a classifier of digits (if ``source`` is None). If ``bound`` is None, no
+    format changes. Raises :class:`InputError` for any other model.
     """
     check_loss(bound, options.weights)
     if bound is None:
@@ -96,10 +96,11 @@ def check_loss(bound: float | None, weights: str) -> None:
 def mix_digits(
     model: str, config: Config, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return the weight formats with the fewest bytes that were found for a classifier of digits.
+    """Choose a weight format for each matrix of a classifier of digits; return the best mixture.
 
-    The loss exceeds that of INT8 by at most ``bound``. The loss is the percentage of wrong answers
-    on training images that calibration does not use.
+    The loss is the percentage of wrong answers on training images that calibration does not use.
+    The best mixture has the fewest bytes of the measured mixtures whose loss exceeds the INT8
+    model's loss by at most ``bound``.
     """
     check_measured(model)
     source = load_source(model)
@@ -144,10 +145,11 @@ def mix_digits(
 def mix_text(
     source: TextSource, options: Quantization, bound: float, progress: Progress
 ) -> Mixture:
-    """Return the weight formats with the fewest bytes that were found for a language model.
+    """Choose a weight format for each matrix of a language model; return the best mixture.
 
-    The loss exceeds that of INT8 by at most ``bound`` (nats per token). The loss is the
-    cross-entropy of the float and the quantized model's probabilities on generated texts.
+    The loss is the cross-entropy (nats per token) between the float and the quantized model's
+    probabilities on generated texts. The best mixture has the fewest bytes of the measured mixtures
+    whose loss exceeds the INT8 model's loss by at most ``bound``.
     """
     model, weights, begin = source.description, source.weights, source.tokenizer.begin
     model.refuse_source("A search for formats")

@@ -83,11 +83,11 @@ def measure(
     sinks: int = 0,
     progress: Progress | None = None,
 ) -> Foresight:
-    """Return how well a quantized language model and its float model predict tokens of texts.
+    """Return the losses of a quantized language model and of its float model on ``texts``.
 
-    If ``decoder`` is None, the losses are equal. If ``slots`` is not 0, the quantized model attends
-    to the first ``sinks`` and latest ``slots - sinks`` tokens. Raises :class:`InputError` if no
-    text has two tokens.
+    ``decoder`` is the quantized model. If ``decoder`` is None, both losses are the float model's.
+    If ``slots`` is not 0, the quantized model attends to the first ``sinks`` and the latest ``slots
+    - sinks`` tokens only. Raises :class:`InputError` if no text has two tokens.
     """
     source.description.refuse_source("Perplexity")
     most = source.description.positions

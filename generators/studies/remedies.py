@@ -31,9 +31,9 @@ def remedies(
 ) -> list[dict[str, Any]]:
     """Return for each layer its error, and the quantization option that reduces the error most.
 
-    Errors of outputs on ``inputs`` are relative to the float outputs (root mean square).
-    ``samples`` are calibration inputs. The option is None if none reduces the error by more than 5
-    %.
+    Errors are those of the layer's output on ``inputs``: root mean square, relative to the float
+    output. ``samples`` are calibration inputs. The option is None if no option reduces the error by
+    more than 5 %.
     """
     make = _maker(source, config, samples, options)
     errors_by_option = {

@@ -37,11 +37,12 @@ def bench_sparse(
     """Run a random sparse layer twice, with the compiler's coding and dense; return measurements.
 
     - ``chosen``: the compiler's coding, "sparse" or "dense".
-    - ``cycles``, ``total_cycles``: of the matrix engine, of the run.
-    - ``skipped``: zeros skipped.
-    - ``array_from_rows``: fewest rows for which dense coding is chosen.
+    - ``cycles``: of the matrix engine.
+    - ``total_cycles``: of the run.
+    - ``skipped``: number of zero weights skipped.
+    - ``array_from_rows``: fewest input rows for which the compiler chooses dense coding.
 
-    Keys of the second run begin with ``dense_``. Raises :class:`InputError` if the layer does not
+    Keys for the dense run begin with ``dense_``. Raises :class:`InputError` if the layer does not
     fit.
     """
     rng = np.random.default_rng(seed)
