@@ -72,9 +72,9 @@ class Artefact(Host):
     def macs(self, position: int = 0, source: int = 0, *, rows: int | None = None) -> int:
         """Return the number of multiply-accumulates in a run, for linear layers and attention.
 
-        For an encoder, ``rows`` is the number of rows in all inputs, by default the most. A
-        decoder's run processes the token with index ``position``, which also attends to ``source``
-        tokens of a source text.
+        - Encoder: a run has ``rows`` input rows, by default the largest possible number.
+        - Decoder: a run processes the token with index ``position``. The token attends to the
+          cached tokens, and to ``source`` tokens of a source text.
         """
         if not self.reads_tokens:
             return self.batch * self.graph.macs(self.length(rows))

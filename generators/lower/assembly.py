@@ -197,11 +197,12 @@ def first_fit(
     skips_smaller: Callable[[Chosen, FitError], bool],
     known: Sequence[Chosen] = (),
 ) -> Result | None:
-    """Return the result of the first compiler settings with which a model fits, or None.
+    """Return the result of ``make`` for the first compiler settings that fit, or None.
 
-    ``series`` has lists of settings to try in order. ``make`` raises :class:`FitError` if settings
-    do not fit. If ``skips_smaller`` then returns True, smaller settings in the list are skipped.
-    Settings at most as large as one of ``known`` are always skipped.
+    Each of ``series`` is a list of settings to try in order. If ``make`` raises :class:`FitError`,
+    the next settings are tried. If ``skips_smaller(settings, error)`` then returns True, smaller
+    settings in this list are skipped. Settings at most as large as one of ``known`` are always
+    skipped.
     """
     for alternatives in series:
         ended: list[Chosen] = list(known)

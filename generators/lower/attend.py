@@ -16,10 +16,10 @@ from celosia.generators.program.draft import Ref
 
 
 def keep_source(make: Instructions, key: Linear, value: Linear) -> None:
-    """Append instructions that compute and cache a source text's keys and values for one layer.
+    """Append instructions that write a source text's keys and values for one layer to the KV cache.
 
-    ``make`` collects the encoder's instructions in an encoder-decoder. ``key`` and ``value`` are
-    the linear layers that compute the keys and values.
+    ``make`` collects the instructions of an encoder-decoder's encoder. ``key`` and ``value`` are
+    the linear layers that compute the keys and values of one decoder layer.
     """
     cached = Cached(make, make.plan.kept[key.target.name][0])
     for projection in (key, value):

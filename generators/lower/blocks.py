@@ -61,11 +61,11 @@ def groups(total: int, marks: Iterable[int], most: int, unit: int = 1) -> list[l
 
 
 def turn(index: int, count: int) -> int:
-    """Return the number (0, 1 or 2) of the buffer for part ``index`` of ``count`` parts.
+    """Return the number (0, 1 or 2) of the scratchpad buffer into which part ``index`` is loaded.
 
-    The parts are loaded in order, again and again, and successive parts have different buffers.
-    Buffers 0 and 1 alternate. If ``count`` is odd, the last part is in buffer 2, because part 0
-    follows it.
+    Parts 0 to ``count`` - 1 are loaded in order, again and again. Successive parts have different
+    buffers: even parts use buffer 0, odd parts buffer 1. If ``count`` is odd, the last part uses
+    buffer 2, because part 0 is loaded next.
     """
     return 2 if count % 2 and index == count - 1 else index % 2
 
@@ -93,17 +93,19 @@ class Blocks:
 
     @property
     def row_marks(self) -> range:
-        """Python range with the first row of each block. Its step is the number of rows of a block.
+        """Index of the first row of each block of the tensor, as a Python range.
 
-        For example, a tensor of 20 rows in blocks of 8 rows has the range of 0, 8 and 16.
+        The step of the range is the number of rows of a block. For example, 20 rows in blocks of 8
+        rows give ``range(0, 20, 8)``, which has 0, 8 and 16.
         """
         return range(0, self.rows, self.row_step)
 
     @property
     def column_marks(self) -> range:
-        """Python range with the first column of each block. Its step is the width of a block.
+        """Index of the first column of each block of the tensor, as a Python range.
 
-        For example, a tensor of 20 columns in blocks of 8 columns has the range of 0, 8 and 16.
+        The step of the range is the width of a block. For example, 20 columns in blocks of 8
+        columns give ``range(0, 20, 8)``, which has 0, 8 and 16.
         """
         return range(0, self.columns, self.column_step)
 
@@ -124,7 +126,7 @@ class Blocks:
 
     @property
     def in_columns(self) -> bool:
-        """True if there are several blocks of columns."""
+        """True if the columns of the tensor are divided into several blocks."""
         return self.column_step < self.columns
 
     def place(self, row: int, column: int) -> Ref:
@@ -148,9 +150,10 @@ class Blocks:
         return View(self.place(row, column), self.stride(column))
 
     def sizes(self) -> dict[str, int]:
-        """Return a dictionary from buffer name to size (bytes), for all buffers of the tensor.
+        """Return the sizes (bytes) of the scratchpad buffers for a tensor's blocks, by buffer name.
 
-        If several blocks use one buffer in turn, its size is that of the largest block.
+        A block is a part of the tensor. If several blocks use one buffer in turn, the buffer has
+        the size of the largest of these blocks.
         """
         return {
             self.place(row, column).buffer: min(self.row_step, self.rows - row)
@@ -215,10 +218,10 @@ def column_parts(op: Norm | Convert, blocks: Mapping[str, Blocks]) -> list[Part]
 
 
 def row_rescales(op: Op, blocks: Mapping[str, Blocks]) -> list[Rescale]:
-    """Return the requantization parameters of a norm or a conversion, for each column range.
+    """Return the requantization parameters of ``op``, which is a norm or a conversion.
 
-    The ranges are those of :func:`column_parts`. If all columns have the same parameters, the list
-    has a single element, for all ranges.
+    The list has an element for each range of columns that :func:`column_parts` returns. If all
+    columns have equal parameters, the list has a single element.
     """
     assert isinstance(op, Norm | Convert), "other rowwise operations are part of a drain"
     if op.rescale.per_tensor:

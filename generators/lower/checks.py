@@ -25,14 +25,14 @@ from celosia.generators.quantize.options import MIXED, NARROW_BITS
 def checked_graph(
     graph: Graph[D], config: Config, cache: Cache, *, rows: int = 1, texts: int = 1
 ) -> Graph[D]:
-    """Return the model with rounded multipliers, after a check that a machine supports it.
+    """Check that a machine supports a model, and return the model with rounded multipliers.
 
     ``rows`` is the most tokens of one text in a run. Memory sizes are not checked.
 
-    - :class:`FitError` is raised if a unit is missing, or a field of ``config`` does not suit the
-      model. The error proposes values.
-    - :class:`InputError` is raised if ``rows``, ``texts``, ``cache`` or a number format is not
-      supported.
+    - A unit is missing, or a row or sum is too long for a unit: raises :class:`FitError`, which
+      proposes values for fields of ``config``.
+    - ``rows``, ``texts``, ``cache`` or a number format is not supported: raises
+      :class:`InputError`.
     """
     whole: IntegerGraph = graph
     model, deep = whole.description, config.array.weight_depth > RING_SLOTS

@@ -67,10 +67,10 @@ class Choices:
         return self.compact > 0 and self.sparse and not self.loop_layers
 
     def is_at_most(self, other: "Choices") -> bool:
-        """Return True if loads and blocks are at most as large as those of ``other``.
+        """Return True if ``blob_bytes`` and ``block_bytes`` are at most those of ``other``.
 
-        Fields that change a program's structure (loops, ``compact`` and ``ends_ahead``) must be
-        equal, as lengths of other programs cannot be compared.
+        The result is False if the settings differ in loops, ``compact`` or ``ends_ahead``. The
+        lengths of programs with such different settings cannot be compared.
         """
         sizes = self.blob_bytes <= other.blob_bytes and self.block_bytes <= other.block_bytes
         return sizes and self._kind == other._kind

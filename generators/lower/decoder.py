@@ -41,7 +41,7 @@ class Layers(Instructions):
     """True if the rotations of the tokens' places are loaded."""
 
     def done(self) -> list[Node]:
-        """Return all instructions of the program."""
+        """Return all instructions that this object's methods have appended, in execution order."""
         return [*self._nodes, *self.take()]
 
     def bring_rotations(self) -> None:

@@ -49,9 +49,9 @@ class Placed:
 def placed(lowered: Lowered, choices: Choices) -> Placed:
     """Return an encoder's instructions with the scratchpad addresses of their buffers.
 
-    Loads are at most ``choices.ahead`` groups of instructions before their use. If
-    ``choices.spills`` is true, activations may leave for external memory. Raises :class:`FitError`
-    if the encoder does not fit.
+    A load comes at most ``choices.ahead`` items (groups of instructions) before the use of its
+    data. If ``choices.spills`` is true, blocks of tensors may be moved to external memory. Raises
+    :class:`FitError` if the encoder does not fit.
     """
     memory, sizes = lowered.memory, lowered.memory.buffers
     sections = _sections(lowered, choices)
@@ -79,10 +79,11 @@ def placed(lowered: Lowered, choices: Choices) -> Placed:
 def assembly(
     placed: Placed, model: ModelDescription, layers: int | None = None
 ) -> Assembly[Placed]:
-    """Return an encoder's programs, with the runs whose cycles the compiler compares.
+    """Return an encoder's programs, and the runs by which the compiler compares candidate programs.
 
-    If ``layers`` is given, programs have only this many layers, and those that read fewer bits of
-    nested weights are omitted.
+    The compiler prefers the candidate whose runs have the smallest sum of predicted cycles. If
+    ``layers`` is given, the programs have only this number of layers. Programs that read fewer bits
+    of nested weights are then omitted.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

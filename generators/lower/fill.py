@@ -43,9 +43,9 @@ def fills(
 ) -> list[Fill]:
     """Return as few setup programs as possible, which together load ``image`` into the chip.
 
-    Each :class:`Fill` has a part of ``image``, of at most ``memory_bytes`` bytes. ``drafts`` are
-    the instructions in order; a LOAD copies a range of ``image``. ``assemble`` returns their
-    program words.
+    A :class:`Fill` is a program with the part of ``image`` that it loads, at most ``memory_bytes``
+    bytes. ``drafts`` are the instructions of all programs in order. ``assemble`` is a function that
+    returns the program words of instructions.
     """
     parts = [_Part()]
     for draft in drafts:

@@ -77,10 +77,11 @@ class Attempt:
 
 @contextmanager
 def prepare_remedy(config: Config, *compiles: Callable[[Config], object]) -> Iterator[None]:
-    """Context manager that prepares a :class:`FitError` of its block for :func:`remedy`.
+    """Context manager that adds to a :class:`FitError` the functions to compile the model again.
 
-    ``config`` is the block's configuration. ``compiles`` are functions that compile the same model
-    for another configuration, the fastest first.
+    The error is raised in the ``with`` block, and later passed to :func:`remedy`. ``config`` is the
+    configuration that the model does not fit. Each of ``compiles`` compiles the model for another
+    configuration; the fastest is first.
     """
     try:
         yield

@@ -186,11 +186,11 @@ class Heads:
             ranges = ranges[len(own) :]
 
     def sums(self, ranges: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
-        """Allocate accumulator rows for weighted sums of values, and yield their places.
+        """Allocate accumulator rows for weighted sums of values, and yield (first row, columns).
 
-        ``ranges`` are query rows of one or more heads. The method yields (first accumulator row,
-        columns). If there are too few accumulator rows for all columns of a head, it yields several
-        ranges of columns (first, count).
+        ``ranges`` are query rows of one or more heads. ``columns`` is a range (first, count) of a
+        head's columns. If there are too few accumulator rows for all columns of a head, the method
+        yields several ranges in succession.
         """
         total, first, cols = sum(rows.total for rows in ranges), ranges[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
@@ -379,8 +379,9 @@ class Heads:
 
 
 def with_one_softmax(rows: Sequence[Rows]) -> Step:
-    """Return a :class:`Step`, in which one softmax processes the scores of all query rows ``rows``.
+    """Return an order of instructions with one softmax for all query rows in ``rows``.
 
-    The products that compute these scores come first, in the order of ``rows``.
+    The result is a :class:`Step`. The products of these queries with the keys come first, in the
+    order of ``rows``. The softmax of all their scores follows.
     """
     return Step([*rows, Softmax(rows)], sum(each.total for each in rows))

@@ -59,8 +59,8 @@ def rescale_words(config: Config, *rescales: Rescale, by_tile: bool = False) -> 
     """Return requantization parameters as an array of parameter words, [words, bytes].
 
     A word has the parameters of one column for each lane of the vector engine. Each of ``rescales``
-    begins a new word. If ``by_tile`` is true, as DRAIN needs, each tile column (as wide as the
-    array) also begins a word.
+    begins a new word. If ``by_tile`` is true, each tile column (as wide as the array) also begins a
+    new word. DRAIN needs ``by_tile``.
     """
     words = []
     for rescale in rescales:

@@ -31,9 +31,9 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
     """Return the first column of each head's query in a row of all queries, and the row's width.
 
-    If the keys of ``key_heads`` heads share a weight slot, zeros precede each query but the slot's
-    first. Four heads of 4 columns, two in a slot: ``[0, 8, 12, 20, 24]``. If ``spaced`` is true,
-    zeros precede every query: ``[4, 12, 20, 28, 32]``.
+    If ``key_heads`` heads have their keys in one weight slot, zeros precede all of their queries
+    but the first. Four heads of 4 columns, two in a slot: ``[0, 8, 12, 20, 24]``. If ``spaced`` is
+    true, zeros precede every query: ``[4, 12, 20, 28, 32]``.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:
@@ -77,10 +77,10 @@ def with_zero_columns(rescale: Rescale, places: Sequence[int], cols: int) -> Res
 
 
 def even_runs(places: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Divide ascending numbers into groups with equal distances, and yield the groups.
+    """Divide ascending numbers into groups whose successive numbers have equal differences.
 
-    A group is (index of its first number in ``places``, count, distance). The distance of a single
-    number is 1.
+    The function yields (index in ``places`` of the group's first number, count, difference). For
+    example, 0, 2, 3, 4 gives (0, 2, 2) and (2, 2, 1). The difference is 1 for a single number.
     """
     first = 0
     while first < len(places):

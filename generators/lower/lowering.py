@@ -234,21 +234,21 @@ class Lowering(Rules):
         return [*repeat(bodies[:alike], int(alike == 1)), *rest]
 
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
-        """Divide ``total`` rows into parts that are in one scratchpad buffer of each tensor.
+        """Divide ``total`` rows into parts, so that no part crosses a block border of a tensor.
 
-        A tensor is (buffer name, offset): row i is its row ``i + offset``. For each interval
-        between borders of buffers, the result has a list of parts (first, count): at most ``most``
-        rows, of equal sizes if possible.
+        Each of ``tensors`` is (buffer name, offset): row i is row ``i + offset`` of that tensor.
+        The result has a list of parts (first, count) for each interval between borders. A part has
+        at most ``most`` rows; the parts of an interval are equal if possible.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)
 
     def column_groups(self, total: int, tiles: int, *tensors: str) -> list[list[Part]]:
-        """Divide ``total`` columns into parts that are in one scratchpad buffer of each tensor.
+        """Divide ``total`` columns into parts, so that no part crosses a block border of a tensor.
 
-        For each interval between borders of buffers, the result has a list of parts (first, count).
-        They have at most ``tiles`` tile columns (as wide as the array), and equal sizes if
-        possible.
+        ``tensors`` are the tensors' buffer names. The result has a list of parts (first, count) for
+        each interval between borders. A part has at most ``tiles`` tile columns (as wide as the
+        array); the parts of an interval are equal if possible.
         """
         marks = [mark for name in tensors for mark in self.blocks[name].column_marks]
         return groups(total, marks, tiles, self.config.array.cols)

@@ -135,12 +135,14 @@ class Plan:
         return cut(total, [start * step for start in starts])
 
     def keep(self, *rescales: Rescale, by_tile: bool = False, for_sums: bool = False) -> Words:
-        """Store requantization parameters as words, and return their location.
+        """Store requantization parameters as parameter words, and return the location of the words.
 
-        Each of ``rescales`` begins a new word.
+        A word has one column's parameters for each vector lane. Each of ``rescales`` begins a new
+        word.
 
-        - ``by_tile``: true for DRAIN. Each tile column (as wide as the array) then begins one too.
-        - ``for_sums``: true if SOFTMAX or NORM requantizes sums, which may have reserved words.
+        - ``by_tile``: true for DRAIN. Each tile column (as wide as the array) also begins a new
+          word.
+        - ``for_sums``: true for SOFTMAX or NORM of accumulator sums, which may have reserved words.
         """
         words = rescale_words(self.config, *rescales, by_tile=by_tile)
         if not self.data_placement.passing:
@@ -208,11 +210,11 @@ class Plan:
         return [(run[0], rotates, len(run)) for rotates, run in runs]
 
     def turned(self, layer: int, row: int = 0) -> Ref:
-        """Return the scratchpad address of one layer's cosines and sines for one token of a run.
+        """Return the scratchpad address of the rotary cosines and sines of one token in one layer.
 
-        The method is used if only some layers have rotary embeddings. Each layer then has separate
-        rows. ``layer`` is the number of the layer, and ``row`` is the index of the token in the
-        run.
+        The method is for models in which only some layers have rotary embeddings. Each layer then
+        has its own cosines and sines in the scratchpad. ``layer`` is the number of the layer, and
+        ``row`` is the index of the token in the run.
         """
         rows = max(self.data_placement.rows, self.texts)
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)

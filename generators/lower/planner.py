@@ -55,9 +55,10 @@ def plan(
     sparse: bool,
     texts: int = 1,
 ) -> Plan:
-    """Return the addresses of a decoder's data, and the instructions that load kept data.
+    """Return a decoder's :class:`Plan`, which has the addresses of weights, caches and parameters.
 
-    - ``placement``: data that stay on the chip between runs.
+    It includes the instructions that load data to stay on the chip, as ``placement`` selects.
+
     - ``memory_bytes``: most bytes of one load.
     - ``sparse``: true to allow sparse weight matrices.
 

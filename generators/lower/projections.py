@@ -266,8 +266,9 @@ class Instructions(Rules):
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
         """Return the instructions of successive norms and conversions, for all rows of a tensor.
 
-        All operations process one group of rows (:attr:`apart`) before the next. The method also
-        appends loads of their requantization parameters. ``label`` has no effect.
+        One group of rows (:attr:`apart`) passes all operations before the next group. The method
+        also appends the loads of the operations' requantization parameters to the program.
+        ``label`` has no effect.
         """
         words = self.params(*((self._words_of(op), 0, 0) for op in ops))
         return Rows(chunks=self.chunks(ops, words, self.apart))
@@ -313,11 +314,11 @@ class Instructions(Rules):
             self._ready[name, rows] = split + 1
 
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
-        """Append the instructions of a linear layer whose result is added to the residual stream.
+        """Append the instructions of a linear layer and of the addition to the residual stream.
 
-        ``behind`` are the norms and conversions after the layer. Products come first, without those
-        of :meth:`multiply_ready`. The other instructions follow for one group of rows
-        (:attr:`apart`) after another.
+        Products come first, except those that :meth:`multiply_ready` has appended. Each group of
+        rows (:attr:`apart`) is then added to the stream, and passes the norms and conversions in
+        ``behind``.
         """
         for rows in self.apart:
             self.multiply_ready(op.source, op.source.columns, rows)

@@ -334,10 +334,11 @@ class Memory:
             )
 
     def take_tables(self, tables: Sequence[Ints]) -> list[int]:
-        """Allocate table slots of the vector engine, and return the slot number of each table.
+        """Allocate slots of the vector engine for activation tables, and return the slot numbers.
 
-        Equal tables share a slot if all tables are equal, or if there are too few slots. Raises
-        :class:`FitError` if the slots are still too few.
+        Equal tables share a slot in two cases: all of ``tables`` are equal, or the vector engine
+        has too few slots for separate tables. Raises :class:`FitError` if the slots are too few
+        even with sharing.
         """
         alike = all(np.array_equal(table, tables[0]) for table in tables)
         shared = alike or len(self.tables) + len(tables) > self.config.table_slots

@@ -75,9 +75,10 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the program with loads and stores, or None if it does not fit even with them.
+        """Return the program with added loads and stores of tensor blocks, or None if impossible.
 
-        It does not fit if the buffers that one instruction or one loop uses exceed the scratchpad.
+        It is impossible if the scratchpad has no room for all blocks that one instruction or loop
+        uses.
         """
         last = len(self.sections) - 1
         sections: list[Sequence[Node]] = []

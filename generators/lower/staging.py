@@ -61,10 +61,11 @@ class Stage:
         return self.items[0]
 
     def load(self, item: Item, buffer: str, data: Bytes, place: int = 0) -> None:
-        """Append to ``item`` a LOAD of ``data``, and add the data to the image of external memory.
+        """Append a LOAD of ``data`` to ``item``, and add ``data`` to the image of external memory.
 
-        The LOAD copies the data to byte ``place`` of the scratchpad buffer named ``buffer``. If
-        :attr:`keeps` is true, only the first run executes it.
+        An item is a group of instructions with the loads that they need. The LOAD copies ``data``
+        to the scratchpad buffer named ``buffer``, from byte ``place`` on. If :attr:`keeps` is true,
+        only the first run executes the LOAD.
         """
         self.load_piece(item, buffer, self.image.add(data), once=self.keeps, place=place)
 
@@ -184,10 +185,10 @@ class Blob:
         return place
 
     def load(self, plane: int = 0) -> None:
-        """Append a LOAD of the bytes that :meth:`put` has collected since the last call.
+        """Append one LOAD for all data that :meth:`put` has added since the previous LOAD.
 
-        ``plane`` is the index of the bit plane if the bytes are nested weights, and otherwise 0.
-        Plane 0 has the highest bits.
+        Nested weights are stored as bit planes. ``plane`` is the index of the plane to which the
+        data belong; plane 0 has the highest bits. For other data, ``plane`` is 0.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps
@@ -200,8 +201,8 @@ class Blob:
 def constants(stage: Stage) -> None:
     """Append instructions that load requantization parameters and activation tables to the chip.
 
-    ``stage.memory`` has allocated their places. The function adds the data to the image of external
-    memory.
+    ``stage.memory`` is the :class:`Memory` that has allocated parameter words and table slots for
+    these data. The function also adds the data to the image of external memory.
     """
     memory = stage.memory
     width = memory.config.word_bytes

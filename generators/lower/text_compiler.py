@@ -65,14 +65,15 @@ def compile_text(
     texts: int = 1,
     search: bool = True,
 ) -> Artefact:
-    """Return a decoder's programs: for setup, and to process tokens.
+    """Return a decoder's compiled programs: for setup, and to process tokens.
 
-    - ``context``: most tokens in the KV cache. The first ``sinks`` always stay.
-    - ``rows``, ``texts``: most prompt tokens, and texts (1 or 2), in a run.
-    - ``memory_bytes``: external memory.
-    - ``sparse``, ``recompute``, ``search``: see :class:`celosia.generators.lower.options.Options`.
+    - ``context``: most tokens in the KV cache. The first ``sinks`` always stay there.
+    - ``rows``: most prompt tokens in a run.
+    - ``texts``: texts in a run, 1 or 2.
+    - ``memory_bytes``: size of external memory.
 
-    Raises :class:`FitError` if the model does not fit, :class:`InputError` for wrong arguments.
+    The others are as in :class:`celosia.generators.lower.options.Options`. Raises :class:`FitError`
+    if the model does not fit, :class:`InputError` for wrong arguments.
     """
     cache = Cache(context, sinks, recompute)
 

@@ -62,10 +62,11 @@ class WeightRectangle:
 def cuts(
     op: Linear, part: WeightRectangle, size: int, config: Config, bounds: Sequence[int] = ()
 ) -> Iterator[WeightRectangle]:
-    """Divide a rectangle of weights into pieces of at most ``size`` bytes, and yield the pieces.
+    """Divide a rectangle of a weight matrix into pieces of at most ``size`` bytes, and yield them.
 
     A piece has whole tile columns (as wide as the array), or some rows of one tile column.
-    ``bounds`` are tile columns at which a piece must begin or end, from 0 to their number.
+    ``bounds`` are indices of tile columns that no piece crosses. The first is 0, and the last is
+    the number of tile columns.
     """
     stored, cols = op.stored, config.array.cols
     tiles = size // (stored_rows(stored, part.k) * cols)
@@ -175,11 +176,13 @@ def _rectangles(tiles: Mask) -> list[tuple[int, int, int, int]]:
 def slot_form(
     op: Linear, rows: slice, config: Config, flags: frozenset[str]
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
-    """Return the form in which weight slots (storage in the array) contain a layer's weights.
+    """Return a layer's weights in the form that weight slots (storage in the array) contain.
 
-    The result is (layer, rows, flags of PRELOAD, flags of MATMUL). PRELOAD decodes the weights with
-    ``flags``, or MATMUL if a slot's byte contains two weights. Then the layer has these bytes as
-    weights.
+    The result is (layer, range of weight rows, flags of PRELOAD, flags of MATMUL).
+
+    - A slot's byte contains two weights: the result's layer has these bytes as weights. MATMUL
+      decodes them, with ``flags``.
+    - Otherwise: PRELOAD decodes the weights, with ``flags``.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()

@@ -62,10 +62,10 @@ def span(op: Attention, config: Config, n: int, row: int, m: int) -> Span:
     """Return the keys to which a group of adjacent query rows attends.
 
     - ``n``: number of keys in the sequence.
-    - ``row``, ``m``: first row and number of rows of the group. Either all or none are global
-      tokens.
+    - ``row``, ``m``: index of the group's first row, and number of rows. Either all or none of
+      these rows are global tokens.
 
-    Global tokens, and all tokens without a window, attend to all keys.
+    A global token attends to all keys. In attention without a window, every token does.
     """
     window, shared = op.window, op.global_tokens
     if not window or row < shared:
