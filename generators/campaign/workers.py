@@ -1,4 +1,4 @@
-"""Workers that run cases: processes on this machine, or a Dask cluster."""
+"""Workers that run cases: processes or threads of this machine, or a Dask cluster."""
 
 import contextlib
 import importlib

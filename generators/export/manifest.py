@@ -201,10 +201,11 @@ def _calls(program: Host) -> dict[str, dict[str, Any]]:
 def tokenizer_entry(tokenizer: TokenizerLike, file: str | None) -> dict[str, Any]:
     """Return the manifest's entry that describes a tokenizer, a dictionary.
 
-    - ``file``: name of its file, or None.
-    - ``begin``, ``ends``: tokens that begin and end a text.
-    - ``split``: special tokens are encoded as ordinary text.
-    - ``cleaned``: decoding removes spaces before punctuation.
+    - ``file``: name of the tokenizer's file, or None.
+    - ``begin``: token that begins a text.
+    - ``ends``: tokens that end a text.
+    - ``split``: true if special tokens are encoded as ordinary text.
+    - ``cleaned``: true if decoding removes spaces before punctuation.
     """
     return {
         "file": file,

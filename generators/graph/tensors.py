@@ -71,7 +71,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Rescale:
-    """Requantization parameters (bias, multiplier, shift) of each column, [n], or of all, [1].
+    """Requantization parameters: bias, multiplier and shift of each column, [n], or one set, [1].
 
     See equation (1) of ``docs/numerics.md``.
     """

@@ -208,7 +208,7 @@ def fit(
     """Return the byte offset of each buffer in one bank by name, or None if there is no room.
 
     Buffers share bytes only if they are never live at the same time. ``fixed`` has byte ranges
-    (first, end) of the bank that stay free.
+    (first, end) of the bank that the buffers must not use.
     """
     line = config.line_bytes
     placed: dict[str, tuple[int, int]] = {}

@@ -79,7 +79,7 @@ class Executable:
         )
 
     def cycles(self, runs: Sequence[Run], latency: int, interval: int = 1) -> int:
-        """Return the sum of the predicted cycles of ``runs``.
+        """Return the predicted cycles of all ``runs`` together.
 
         External memory returns the first word ``latency`` cycles after a request, then one every
         ``interval`` cycles.

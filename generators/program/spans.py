@@ -67,10 +67,10 @@ class AccumulatorSpan:
     rows have the same parity."""
 
     def wait(self, now: int, parity: int) -> int:
-        """Return the cycles that a read of an accumulator row waits, if requested in cycle ``now``.
+        """Return the number of cycles that a read of an accumulator row waits for a matrix product.
 
-        The read waits while a matrix product writes rows of the same ``parity`` (row number modulo
-        2).
+        The read is requested in cycle ``now``. It waits while the matrix product writes rows of the
+        same ``parity`` (row number modulo 2).
         """
         if not self.begin <= now < self.end:
             return 0

@@ -33,10 +33,10 @@ def column_gains(largest: Floats, strength: float) -> Floats:
 
 
 def useful_range(function: Function, bounds: Range, step: float) -> Range:
-    """Return a function's input range without the ends at which the output is almost constant.
+    """Return an activation function's input range without ends where its output hardly changes.
 
-    Inputs outside of the returned range are clamped to it. This changes the output by at most the
-    fraction :data:`TAIL` of ``step``, the output's scale.
+    The caller clamps inputs to the returned range. The clamping changes the output by at most
+    :data:`TAIL` times ``step``, the scale of the output.
     """
     x = np.linspace(bounds.low, bounds.high, GRID + 1)
     y = function(x)

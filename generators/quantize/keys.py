@@ -56,7 +56,8 @@ class HeadSteps:
     """Chooses the quantization scales of each column of an attention's queries, keys and values.
 
     If ``balance`` is 0, all value columns share a scale, unless ``options.deferred`` is true.
-    Raises :class:`InputError` if ``options.whole`` or ``options.block`` does not fit the model.
+    Raises :class:`InputError` if a head has fewer than ``options.whole`` columns, or the number of
+    value columns is not a multiple of ``options.block``.
     """
 
     def __init__(

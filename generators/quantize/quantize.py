@@ -33,8 +33,8 @@ def quantize_model(
 ) -> QuantizedModel:
     """Return an encoder calibrated on sample inputs and quantized for a configuration.
 
-    Raises the errors of :func:`calibrate`, and :class:`InputError` if a value of the model cannot
-    be represented in integers.
+    Raises :class:`InputError` if there are no samples, a sample is not finite, an option is
+    invalid, or a value of the model cannot be represented in integers.
     """
     options = options or Quantization()
     wanted = _multiplied(model) if options.low_rank or options.weights == NESTED else set()

@@ -46,8 +46,8 @@ _STREAM = ("_sum", "_norm")
 class Steps:
     """Chooses the quantization scales of a model's tensors and weights.
 
-    ``config`` determines the operands' width, and whether they have zero points. If it is None,
-    they are INT8 without zero points.
+    ``config`` determines the width of operands, and whether they have zero points. If ``config`` is
+    None, operands are INT8 without zero points.
     """
 
     def __init__(

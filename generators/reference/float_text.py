@@ -19,8 +19,7 @@ class FloatText:
         """Begin a new text, and return the likeliest token after the prompt ``tokens``.
 
         For an encoder-decoder, ``tokens`` is a source, and the result is the answer's first token.
-        Raises :class:`InputError` in the cases of
-        :func:`celosia.generators.reference.floats.forward`.
+        Raises :class:`InputError` if a token or the number of tokens is invalid.
         """
         self._cache = KvCache()
         if not self._model.source_layers:

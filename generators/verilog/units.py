@@ -56,7 +56,11 @@ def sparse_lanes(config: Config) -> int:
 
 
 def with_formats(config: Config) -> Config:
-    """Return the configuration; if it has no weight formats, ternary and INT4 are added."""
+    """Return a configuration that has weight formats.
+
+    If ``config`` has weight formats, the result is ``config`` itself. Otherwise, the result is a
+    copy with ternary and INT4 weights.
+    """
     return config if config.formats else config.replace(weight_formats=_FORMATS)
 
 
