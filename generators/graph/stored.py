@@ -42,9 +42,9 @@ class Stored:
 
 
 def stored_rows(stored: Stored | None, k: int) -> int:
-    """Return the number of stored rows for ``k`` rows of weights.
+    """Return the number of byte rows in which ``k`` rows of a weight matrix are stored.
 
-    A stored row has one byte for each column: codes of one or more weights, or a scale. If groups
+    A byte row has one byte for each column: the codes of one or more weights, or a scale. If groups
     of weights share scales, the ``k`` rows must begin at the first row of a group.
     """
     return k if stored is None else stored.form.stored_rows(k, stored.group)

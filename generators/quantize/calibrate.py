@@ -76,7 +76,7 @@ class Calibration:
         return np.array([self.ranges[name].low, self.ranges[name].high])
 
     def bounds(self, name: str) -> Range:
-        """Return the range of the numbers that :meth:`values` returns, extended to include 0."""
+        """Return the smallest and the largest of the numbers that :meth:`values` returns, and 0."""
         values = self.values(name)
         return Range(min(float(values.min()), 0.0), max(float(values.max()), 0.0))
 

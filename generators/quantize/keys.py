@@ -87,8 +87,8 @@ class HeadSteps:
     def projected(self, tensor: Tensor, *, wide: bool) -> Tensor:
         """Return a copy of ``tensor`` (attention's queries or keys) with a scale for each column.
 
-        If the name ends in ``_sums``, a rotary embedding follows, and the copy is INT16. Otherwise
-        it is INT16 if ``wide`` is true, or else keeps its width.
+        The copy is INT16 if ``wide`` is true, or if the tensor's name ends in ``_sums``, which
+        means that a rotary embedding follows. Otherwise, the copy has the width of ``tensor``.
         """
         prefix, _, kind = tensor.name.rpartition(".")
         name, steps = kind.removesuffix("_sums"), self.keys(prefix)

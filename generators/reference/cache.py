@@ -111,8 +111,8 @@ class KvCache:
     def seen(self, count: int) -> NDArray[np.bool_]:
         """Return a mask [count, length] of the tokens to which the last ``count`` tokens attend.
 
-        Element [i, j] is true if token i of the last ``count`` tokens attends to token j of the
-        text. The text's ``length`` includes the last ``count`` tokens.
+        The text has ``length`` tokens, including the last ``count`` tokens. Element [i, j] is true
+        if token i of the last ``count`` tokens attends to token j of the text.
         """
         token = np.arange(self.length)
         last = token[self.length - count :, None]  # [count, 1]

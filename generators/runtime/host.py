@@ -276,9 +276,10 @@ class Host(Executable):
         return self.output.bytes
 
     def length(self, rows: int | None = None) -> int:
-        """Return the number of tokens of one input of a run with ``rows`` input rows.
+        """Return the number of tokens of an input that has ``rows`` rows.
 
-        A class token counts as a token. If ``rows`` is None, inputs have the largest size.
+        A class token, which the model adds, counts as a token. If ``rows`` is None, the input has
+        the largest number of rows.
         """
         return self.places - (0 if rows is None else self.input.rows - rows)
 

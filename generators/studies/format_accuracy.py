@@ -42,9 +42,9 @@ Floats = NDArray[np.float64]
 def format_measures() -> Iterator[tuple[str, float, Measure]]:
     """Yield ``(name, bound, measure)`` for each number format whose error is measured.
 
-    ``measure(rows, random)`` draws random rows. For each batch it yields the number of rows and
-    their largest error, which should be at most ``bound``. The unit of errors depends on the
-    format.
+    ``measure(rows, random)`` draws random rows in batches. For each batch, ``measure`` yields the
+    number of rows and the largest error of these rows, which should be at most ``bound``. The unit
+    of errors depends on the format.
     """
     for name, form in FORMATS.items():
         gap = float(np.diff(np.sort(form.values)).max())
