@@ -76,7 +76,7 @@ class Calibration:
         return np.array([self.ranges[name].low, self.ranges[name].high])
 
     def bounds(self, name: str) -> Range:
-        """Return the smallest and the largest of the numbers that :meth:`values` returns, and 0."""
+        """Return the smallest range that includes 0 and all numbers that :meth:`values` returns."""
         values = self.values(name)
         return Range(min(float(values.min()), 0.0), max(float(values.max()), 0.0))
 
@@ -167,9 +167,9 @@ def calibrate(
 ) -> Calibration:
     """Evaluate a float model on ``inputs``; return each tensor's range, and rows of some tensors.
 
-    A range has the values from percentile ``100 - percentile`` to ``percentile``, and 0. ``wanted``
-    names the tensors whose rows are stored; None stands for all tensors with one row per token.
-    Raises :class:`InputError` if an argument is invalid.
+    A range is from percentile ``100 - percentile`` to ``percentile`` of the values, and includes 0.
+    ``wanted`` names the tensors whose rows are stored; None stands for all tensors with one row per
+    token. Raises :class:`InputError` if an argument is invalid.
     """
     if not 50 < percentile <= 100:
         raise InputError(f"Calibration percentile must be above 50, at most 100, not {percentile}")
