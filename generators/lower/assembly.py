@@ -42,10 +42,11 @@ class Routine:
 
 
 def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
-    """Return the programs of an entry point by name, one for each number of bits of the weights.
+    """Return the programs of an entry point by name, one for each precision of the weights.
 
-    With ``nested`` weights these are, for example, ``step`` (8 bits), ``step.4`` and ``step.2``,
-    made by ``make`` for 3, 2 and 1 bit planes. Otherwise the only program is ``name``.
+    Nested weights are stored as bit planes, and ``make(planes)`` returns the program for 3, 2 or 1
+    of them. Their names are, for example, ``step`` (8 bits), ``step.4`` and ``step.2``. For other
+    weights, the only program is ``name``.
     """
     widths = BITS if nested else BITS[:1]
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}
@@ -169,10 +170,11 @@ class Trial(Generic[Source]):
 
 
 def settle(best: Trial[Source]) -> Trial[Source]:
-    """Move buffers of a program to other scratchpad banks, and return the fastest trial.
+    """Search for better scratchpad banks of a program's buffers, and return the fastest trial.
 
-    Each of at most :data:`REBANKS` rounds avoids the predicted reads of two buffers in one bank.
-    The result is ``best`` if no round is faster.
+    ``best`` is the program. In each of at most :data:`REBANKS` rounds, buffers move so that fewer
+    reads of two buffers in one bank coincide. The result is ``best`` if no round gives a faster
+    program.
     """
     assembly, memory = best.assembly, best.assembly.memory
     fixed = memory.config, assembly.held
@@ -223,10 +225,11 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the trial with the lowest cost, a result of ``make`` or the trial ``best``.
+    """Return the trial (candidate program) of lowest cost: ``best``, or a result of ``make``.
 
-    The cost is predicted cycles, then program words. Choices for which ``make`` raises
-    :class:`FitError` are skipped; if all do and ``best`` is None, the first error is raised.
+    ``make`` is called with each of ``choices``. If it raises :class:`FitError`, the choice is
+    skipped. If all are skipped and ``best`` is None, the first error is raised. The cost is the
+    predicted cycles, then the number of program words.
     """
     errors = list[FitError]()
     for each in choices:

@@ -79,8 +79,9 @@ class Cached:
     def complete_synchronization(self) -> None:
         """Append loads that receive the last synchronization tokens of a loop over layers.
 
-        In the loop, each layer's loads wait for tokens from the layer before. No instruction reads
-        the data of the appended loads.
+        In the loop, the loads of each layer wait for tokens that instructions of the previous layer
+        send. The appended loads receive the tokens of the last layer. No instruction reads the data
+        that they load.
         """
         for addr, place, stride in self._moved():
             self.stage.add(load(place, addr, self.m, stride))
@@ -109,11 +110,11 @@ class Cached:
         return View(Given(of_text(register, self.kept.text), most, view.place), view.stride)
 
     def rows(self, name: str) -> View:
-        """Return the scratchpad view of an attention's cached data, with one row for each token.
+        """Return the scratchpad address and row stride of an attention's cached data.
 
-        ``name`` is ``keys``, ``values`` or ``inputs``. Layers share the rows of a cache in external
-        memory. They also share those of keys and values that each run computes again from cached
-        inputs.
+        ``name`` is ``keys``, ``values`` or ``inputs``. There is one row for each token. All layers
+        use the same rows in two cases: for a cache in external memory, and for keys and values that
+        each run computes again from cached inputs.
         """
         if self.kept.inputs is not None:
             kept = View(self.kept.inputs, self.plan.cache_strides[INPUTS])

@@ -58,11 +58,12 @@ class Layers(Instructions):
     def embed(
         self, row: int, word: int, place: int, first: Ref | Given = STREAM, *, behind: int = 0
     ) -> None:
-        """Append instructions that write one token's embedding to the scratchpad.
+        """Append instructions that write the embedding of one token to row ``row`` of a tensor.
 
-        It becomes row ``row`` of the tensor at ``first``. Register ``word`` has the byte offset of
-        a row in the vocabulary's table, and ``place`` that of a row in the position table.
-        ``behind`` is added to the latter row's number.
+        - ``first``: scratchpad address of the tensor's row 0.
+        - ``word``: register with the byte offset of the token's row in the vocabulary table.
+        - ``place``: register with the byte offset of a row in the position table.
+        - ``behind``: number of rows from that row to the token's row.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name
@@ -138,10 +139,11 @@ class Layers(Instructions):
         self._waiting = []
 
     def lower_linear(self, step: Step) -> None:
-        """Append a linear layer's instructions, or leave them to a later operation.
+        """Append a linear layer's instructions to the program, now or with a later operation.
 
-        The attention appends the layers for its queries, keys and values, unless a norm of each
-        head follows them directly. The last layer of an MLP appends the layers before it.
+        - Output projection of attention or MLP: now. For an MLP, its earlier layers come first.
+        - Queries or keys with a norm of each head: product and norm now.
+        - Other layers: with the attention, or with the MLP's output projection.
         """
         assert isinstance(step.op, Linear)
         if not step.op.residual:

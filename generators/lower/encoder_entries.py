@@ -136,11 +136,11 @@ def _programs(nodes: Sequence[Node], call: Call, *, coarser: bool = True) -> dic
 
 
 def again(nodes: Sequence[Node]) -> list[Node]:
-    """Return the program of the runs after the first, without loads that they do not need.
+    """Return the instructions of all runs after the first run, without loads for data on the chip.
 
-    ``nodes`` is the first run's program. If weights stay on the chip, for example, only the first
-    run loads them. If all runs need all loads, the result is an empty list, and ``nodes`` is the
-    program of all runs.
+    ``nodes`` are the instructions of the first run. Only the first run loads data that stay on the
+    chip, such as weights. If no data stay on the chip, the result is empty, and ``nodes`` are for
+    all runs.
     """
     repeated = [node for node in nodes if isinstance(node, Repeat) or not node.once]
     return repeated if len(repeated) < len(nodes) else []

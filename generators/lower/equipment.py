@@ -9,10 +9,10 @@ from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quanti
 
 
 def equipped(config: Config, options: Quantization, rows: int = 0) -> Config:
-    """Return ``config`` with the units that quantization options require.
+    """Return ``config`` with additional units that the quantization options require.
 
-    If norms or softmaxes are ``deferred``, the machine can keep at least ``rows`` row factors. The
-    weight formats of the options are added only if the configuration has none.
+    If ``options.deferred`` is true, the machine can store scale factors for at least ``rows`` rows.
+    The weight formats of ``options`` are added only if ``config`` has no weight formats.
     """
     if options.deferred:
         rows = max(rows, config.row_factors)

@@ -44,10 +44,10 @@ class FitError(InputError):
     """Error for a model that does not fit a memory or a unit of the machine.
 
     - ``remedies``: alternative changes of the configuration, each from field names to values.
-    - ``reason``: the kind of reason.
-    - ``excess``: the needed size of the memory (bytes, words or weight slots), else 0.
+    - ``reason``: why the model does not fit.
+    - ``excess``: memory size that is needed (bytes, words or weight slots), or 0.
     - ``hopeless``: true if smaller loads do not help.
-    - ``attempt``: functions that compile again, set by :func:`prepare_remedy`.
+    - ``attempt``: functions to compile again, set by :func:`prepare_remedy`.
     """
 
     def __init__(

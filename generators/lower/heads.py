@@ -33,11 +33,11 @@ class Heads:
         self.counted = len(layout.values.blocks.row_marks) == 1
 
     def stride(self, part: Part) -> int:
-        """Return the row stride (bytes) of probabilities in the scratchpad.
+        """Return the row stride (bytes) of attention probabilities in the scratchpad.
 
-        ``part`` (first, count) is a range of query rows. A row of probabilities has one byte for
-        each key of the range, rounded up to the scratchpad's alignment. Rows of scores have twice
-        this stride.
+        A row has one byte for each key to which the query rows ``part`` (first, count) attend. The
+        size is rounded up to the scratchpad's alignment. The row stride of scores is twice as
+        large.
         """
         return aligned(self.layout.spans[part].columns, self.config)
 
@@ -69,10 +69,9 @@ class Heads:
     ) -> Iterator[Draft]:
         """Yield instructions that compute scores and probabilities of a group of query rows.
 
-        - ``step``: the group, and its order of products and softmaxes.
-        - ``following``: the next group, if there is one.
-        - ``begins``: true for an attention's first group, whose keys may need a copy
-          (:meth:`gathered`).
+        - ``step``: the group, with the order of its products and softmaxes.
+        - ``following``: the next group, whose keys are copied ahead (:meth:`gathered`).
+        - ``begins``: true for an attention's first group, whose keys are not copied yet.
         """
         cols, first = self.config.array.cols, next(r for r in step.order if isinstance(r, Rows))
         (pieces,) = groups(self.layout.spans[first.part].columns, (), self.layout.tiles, cols)

@@ -142,12 +142,13 @@ class Work:
     ) -> Draft:
         """Return the instruction that requantizes the numbers at :attr:`source`.
 
-        - ``opcode``: DRAIN for sums, MAP for rows in the scratchpad.
-        - ``tensor``: the result's tensor, with its data type and zero point. If it is None, the
-          zero point is 0.
+        - ``opcode``: DRAIN for sums in the accumulators, MAP for rows in the scratchpad.
+        - ``tensor``: tensor with the result's data type and zero point; None for zero point 0.
         - ``residual``: true to add the old content of :attr:`target`.
-        - ``beside``: address and stride of the second input that some ``flags`` need.
-        - ``table``: the operand ``table`` (``docs/isa.md``).
+        - ``beside``: address and stride of the second input for the flags ``add``, ``times``,
+          ``rotate``.
+        - ``table``: a number that depends on the flags, such as the slot of a table
+          (``docs/isa.md``).
         """
         names, zero, beside = {*flags}, 0, self.target if residual else beside
         if tensor is not None:
@@ -273,11 +274,13 @@ def parameters(place: Ref, count: int, first: int) -> Draft:
 
 
 def factored(words: int, first: int) -> int:
-    """Return the operand ``params`` of a NORM, SOFTMAX or DRAIN with the flag ``factors``.
+    """Return the operand ``params`` of a NORM, SOFTMAX or DRAIN that has the flag ``factors``.
 
-    - ``words``: index of the first parameter word, in the low bits.
-    - ``first``: number of the first row's scale factor, from bit ``FACTOR_SHIFT`` on. The next rows
-      have the next numbers.
+    The vector engine stores a scale factor for each row.
+
+    - ``words``: index of the first parameter word, in the low bits of the operand.
+    - ``first``: index of the first row's factor, from bit ``FACTOR_SHIFT`` on. Later rows use the
+      next factors.
     """
     return words + (first << FACTOR_SHIFT)
 

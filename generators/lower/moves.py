@@ -18,8 +18,9 @@ def load(
 ) -> Draft:
     """Return the LOAD instruction that copies ``m`` rows from external memory to the scratchpad.
 
-    - ``outside``, ``step``: row strides (bytes) in external memory and scratchpad. 0 is contiguous.
-    - ``defines``: buffer whose content is replaced, or empty.
+    - ``outside``: row stride (bytes) in external memory, 0 for contiguous rows.
+    - ``step``: row stride (bytes) in the scratchpad, 0 for contiguous rows.
+    - ``defines``: buffer whose old content is no longer needed, or empty.
     - ``once``: true to load in the first run only.
     """
     operands = _moved(target, addr, m, row_bytes, step, outside)

@@ -118,9 +118,9 @@ class Plan:
     def head_parts(self) -> list[tuple[int, int]]:
         """Ranges (first, count) of the output head's tile columns, computed one after another.
 
-        A tile column is as wide as the array. The list is for programs that load requantization
-        parameters in each run. A loop has :data:`STAGES` equal ranges in an iteration, and the last
-        ranges follow.
+        A tile column is as wide as the array. The ranges are for programs that load requantization
+        parameters in each run. A loop computes :data:`STAGES` ranges of equal width in each
+        iteration. The ranges after the loop may be narrower.
         """
         head = self.head
         step, total = self.cuts.score_tiles, -(-head.weight.shape[1] // self.config.array.cols)

@@ -69,9 +69,10 @@ class Product:
     def draft(self, source: View, sums: View, m: Count, config: Config) -> Draft:
         """Return the instruction that multiplies activations by this product's weights on the chip.
 
-        - ``source``: activations from the column of the first weight row on.
-        - ``sums``: accumulator row of tile column 0, and distance of tile columns (array's width).
-        - ``m``: number of rows of activations.
+        - ``source``: address and stride of the ``m`` rows of activations, from the column that the
+          first weight row multiplies.
+        - ``sums``: accumulator row of the layer's tile column 0, and distance between tile columns
+          (as wide as the array).
         """
         held, place, zero = self.held, self.place, self.op.source.zero
         assert isinstance(sums.place, int)
@@ -198,11 +199,11 @@ class Room:
     def layer(
         self, op: Linear, part: WeightRectangle, thin: Iterable[slice] = ()
     ) -> tuple[list[Product], list[Product]]:
-        """Store a rectangle of a layer's weights, and return two lists of products with them.
+        """Store a rectangle of a layer's weights, and return the products that multiply by them.
 
-        - ``part``: the rectangle of the weight matrix.
-        - ``thin``: only for a low-rank correction: ranges of rows of its second matrix, which are
-          stored too. The second list has their products.
+        ``part`` is the rectangle. The result is (its products, products with the second matrix of a
+        low-rank correction). ``thin`` has the ranges of rows of this matrix to store. Without a
+        correction, the second list is empty.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

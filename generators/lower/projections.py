@@ -253,10 +253,11 @@ class Instructions(Rules):
         return View(Given(Register.PLACE, most, table.place) if here else table.place, table.stride)
 
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the number of parameter words that several operations need at the same time.
+        """Return the number of parameter words that the operations ``ops`` need at the same time.
 
-        If all parameters stay on the chip, the result is 0. It is also 0 if the first operation is
-        a linear layer whose result is not added to the residual stream.
+        A parameter word has requantization parameters of some columns. The result is 0 if all
+        parameters stay on the chip. It is also 0 if ``ops`` begins with a linear layer whose result
+        is not added to the residual stream.
         """
         passing = self.plan.data_placement.passing
         if not passing or (isinstance(ops[0], Linear) and not ops[0].residual):
@@ -276,9 +277,9 @@ class Instructions(Rules):
     def norm_heads(self, op: Linear, behind: Sequence[Rowwise]) -> tuple[Linear, Sequence[Rowwise]]:
         """Append instructions that compute queries or keys, and normalize the columns of each head.
 
-        ``behind`` has the norm, a conversion and possibly rotations. The method returns
-        (conversion, rotations), whose instructions the caller must append. The conversion is a
-        linear layer with an identity matrix.
+        ``op`` is the linear layer of the queries or keys. A norm, a conversion and possibly
+        rotations follow it in ``behind``. The result is (conversion as a linear layer, rotations),
+        whose instructions the caller must append.
         """
         norm, convert, *rotated = behind
         assert isinstance(norm, Norm), "heads are normalized first"

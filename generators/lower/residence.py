@@ -187,11 +187,13 @@ class Kept:
         return Given(of_text(self.register, self.text), self.capacity)
 
     def preload_operand(self, register: Register, first: int = 0) -> int | Given:
-        """Return an operand of PRELOAD, which copies keys or values to weight slots.
+        """Return an operand of a PRELOAD, which copies keys or values to weight slots.
 
-        ``register`` selects the slot (KEY, VALUE), or the column or row in it (KEY_LINE,
-        VALUE_LINE). ``first`` is the operand for token 0. If each run copies only new tokens, a
-        register's content is added (:class:`Given`).
+        - ``register`` KEY or VALUE: the operand is the number of a slot.
+        - ``register`` KEY_LINE or VALUE_LINE: the operand is the column or the row in the slot.
+
+        ``first`` is the operand for token 0. If each run copies only new tokens, the register's
+        content is added to ``first``.
         """
         own = of_text(register, self.text)
         return Given(own, 0, first) if self.grows and not self.made else first

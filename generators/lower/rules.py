@@ -150,9 +150,10 @@ class Rules(ABC):
         self.stage.add(*rows.nodes)
 
     def arrived(self, product: Product) -> Product:
-        """Return ``product`` with its weights on the chip, and append their LOAD if necessary.
+        """Return a product that equals ``product``, but has its weights on the chip.
 
-        After a LOAD, the result has the weights' address in a scratchpad buffer.
+        If the weights of ``product`` are in external memory, the method appends a LOAD that copies
+        them to a scratchpad buffer. Otherwise it returns ``product``.
         """
         if not isinstance(product.place, Piece):
             return product

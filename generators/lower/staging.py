@@ -80,12 +80,12 @@ class Stage:
         plane: int = 0,
         stride: int = 0,
     ) -> None:
-        """Append to ``item`` a LOAD of ``piece``, a range of rows in external memory.
+        """Append a LOAD of ``piece``, a range of rows in external memory, to the loads of ``item``.
 
-        - ``buffer``, ``place``: scratchpad buffer, and first byte in it.
-        - ``stride``: row stride (bytes) there, 0 for contiguous rows.
-        - ``once``: true if only the first run executes it.
-        - ``plane``: bit plane of nested weights.
+        - ``buffer``, ``place``: scratchpad buffer, and index of the first byte in this buffer.
+        - ``stride``: row stride (bytes) in the buffer, 0 for contiguous rows.
+        - ``once``: true if only the first run executes the LOAD.
+        - ``plane``: index of the bit plane for nested weights.
         """
         self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
         target, defines = Ref(buffer, place), "" if place else buffer

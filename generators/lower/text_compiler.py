@@ -149,8 +149,8 @@ def data_placements(
     """Return the possible placements of a decoder's data in memories, the preferred one first.
 
     A run has at most ``rows`` prompt tokens, and fewer if the KV cache or the accumulators are too
-    small. It has one for several texts, normalized heads, encoder-decoders, or a machine with
-    ``row_factors``.
+    small. A run has one token in these cases: several texts, normalized heads, an encoder-decoder,
+    or a machine with ``row_factors``.
     """
     alone = decoder.source is not None or decoder.description.head_norms
     if alone or texts > 1 or config.row_factors:

@@ -134,12 +134,12 @@ class TokenAttention(Heads):
     def token_steps(self, drain: Callable[[], None] | None = None) -> tuple[Steps, ...]:
         """Return three lists of functions that yield an attention's instructions for one token.
 
-        - List 0: scores and probabilities, in one function.
-        - List 1: products of probabilities and values, for each range of key heads (:attr:`parts`).
-        - List 2: requantization of list 1's results, for each range.
+        - List 0: one function, for scores and probabilities.
+        - List 1: products of probabilities and values, a function for each range of key heads.
+        - List 2: requantization of these products, a function for each range of key heads.
 
-        ``drain`` appends the requantization of the token's values, after the first product of list
-        0. It must be None if :attr:`ahead` is false.
+        ``drain`` appends the requantization of the token's values, and is called after the first
+        product. It must be None if :attr:`ahead` is false.
         """
         products: list[list[Rows | Callable[[], None]]] = []
         softmaxes: list[list[Softmax]] = []
@@ -235,11 +235,11 @@ class TokenAttention(Heads):
         return beside and whole and (alike or counts == {self.tiles * self.make.config.lane_groups})
 
     def chunk_steps(self) -> tuple[Steps, ...]:
-        """Return functions that yield an attention's instructions for several tokens, in two lists.
+        """Return two lists of functions that yield an attention's instructions for several tokens.
 
-        Each list has a function for each head: for probabilities, and for their products with
-        values. The method also appends instructions that write the values to weight slots, if they
-        stay there.
+        Function i of list 0 computes the probabilities of head i, and function i of list 1 their
+        products with values. The method also appends instructions that write the new tokens' values
+        to weight slots, if values stay in slots.
         """
         self.cached.append_values()
         return self.steps(range(self.model.heads))

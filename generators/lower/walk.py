@@ -35,11 +35,11 @@ class Step:
 def steps(
     ops: Sequence[Op], fits: Fits = lambda op, behind: True, name: str = ""
 ) -> Iterator[Step]:
-    """Yield the steps of a section: operations, each with the rowwise operations after it.
+    """Divide successive operations into steps, and yield a :class:`Step` for each.
 
-    A rowwise operation, such as a norm, belongs to a step if its result has the first operation's
-    number of rows. ``fits(first, rowwise operations)`` must also be true. Labels begin with
-    ``name``.
+    A step is an operation and the rowwise operations directly after it, such as norms. A rowwise
+    operation must keep the number of rows to join a step, and ``fits(first operation, rowwise
+    operations)`` must be true. The steps' labels begin with ``name``.
     """
     place = 0
     while place < len(ops):

@@ -194,13 +194,13 @@ def slot_form(
 def stored_parts(
     op: Linear, whole: WeightRectangle, held: Sequence[WeightRectangle], config: Config, height: int
 ) -> Iterator[tuple[WeightRectangle, Bytes]]:
-    """Yield the stored bytes of a rectangle of a layer's weights, in pairs (rectangle, bytes).
+    """Yield the bytes to store for the rectangle ``whole`` of a layer's weights.
 
-    - ``held``: rectangles that contain all nonzero weights of ``whole``.
-    - ``height``: number of activation rows in a product, or 0 for dense matrices only.
+    - Usually: a pair (rectangle, bytes of a dense matrix) for each rectangle in ``held``. They
+      contain all nonzero weights.
+    - If it is faster and not larger: only (``whole``, bytes of a sparse matrix).
 
-    The pairs are all of ``held`` as dense matrices, or ``whole`` as a sparse matrix if it is faster
-    and not larger.
+    ``height`` is the number of activation rows in a product, or 0 to exclude sparse matrices.
     """
     coded = _coded(op, whole, held, config, height)
     if coded is not None:
@@ -234,8 +234,8 @@ def _coded(
 def coded_bytes(model: IntegerGraph, config: Config) -> int:
     """Return the predicted size (bytes) of all linear layers' weights in external memory.
 
-    A matrix counts as sparse, without its zeros, if that is not larger, and if a product of one row
-    is faster.
+    A weight matrix may be stored in a sparse form, without zeros. Its size is that of the sparse
+    form if this form is not larger, and makes the product with one row of activations faster.
     """
     total = 0
     for op in (part for linear in model.linears for part in linear.parts):
