@@ -13,9 +13,9 @@ from celosia.hdl.stream.pipeline import data_register
 class Multiplier(Component):
     """A signed multiplier, ``p = a * b``; ``p`` follows ``a`` and ``b`` by two cycles.
 
-    If ``stalling`` is true, registers load only while ``en`` is 1. If ``gating`` is true, only the
-    operands do, and ``clear`` clears the product. Raises :class:`InputError` if both are true, or a
-    width is below 1.
+    If ``stalling`` is true, all registers load only while ``en`` is 1. If ``gating`` is true, only
+    the operands' registers wait for ``en``, and ``clear`` sets the product to 0. Raises
+    :class:`InputError` if both options are true, or if a width is below 1.
     """
 
     en: Signal
@@ -94,9 +94,10 @@ def multiply(
 class PackedMultiplier(Component):
     """Two signed products with a common operand, ``p[i] = a * b[i]``, from one :class:`Multiplier`.
 
-    Latency is two cycles, or three if the products overlap (:func:`overlaps`) in an operand of
-    ``factor_width`` bits. Raises :class:`InputError` if they overlap and ``b_width`` is more than
-    half of it.
+    ``b[0]`` and ``b[1]`` share one operand of the multiplier, of at most ``factor_width`` bits. The
+    products overlap (:func:`overlaps`) if this width is too small to separate them. Latency is then
+    three cycles, otherwise two. Raises :class:`InputError` if the products overlap and ``b_width``
+    exceeds half of ``factor_width``.
     """
 
     def __init__(
@@ -182,10 +183,10 @@ def low_product(a: Value, b: Value) -> Value:
 
 
 class MultiplierPair(Component):
-    """Two signed 8-bit multipliers with enables at the operand registers.
+    """Two signed 8-bit multipliers: ``p_0 = a_0 * b_0`` and ``p_1 = a_1 * b_1``, two cycles later.
 
-    Registers of ``a_0`` and ``a_1`` load while ``a_en`` is 1, those of ``b_0`` and ``b_1`` while
-    ``b_en`` is 1.
+    ``a_0`` and ``a_1`` load into registers while ``a_en`` is 1. ``b_0`` and ``b_1`` load into
+    registers while ``b_en`` is 1.
     """
 
     p_0: Signal

@@ -21,9 +21,9 @@ def horner(
 ) -> Signal:
     """Place a pipeline in ``m`` for ``c0 + ((c1 + (c2 * t >> len(t))) * t >> len(t))``.
 
-    Returns the signed result, ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1 after (c0, c1, c2)
-    and the unsigned ``t``. ``slope_width`` is the width of the inner sum, and ``sum_width`` that of
-    the result (bits).
+    The result is the pipeline's signed output. It follows ``coefficients`` (c0, c1, c2) and the
+    unsigned ``t`` by ``POLYNOMIAL_LATENCY - 1`` cycles with ``en`` at 1. ``slope_width`` and
+    ``sum_width`` are the widths (bits) of inner and outer sum.
     """
     c0_0, c1_0, c2_0 = coefficients
     t_width = len(t)

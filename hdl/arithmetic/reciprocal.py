@@ -49,7 +49,7 @@ class Normalizer(Component):
 
     @property
     def latency(self) -> int:
-        """Enabled cycles from operand to result."""
+        """Cycles with ``en`` at 1 from an operand ``x`` to its ``exponent`` and ``fraction``."""
         return -(-ceil_log2(self.width) // 2)
 
     def circuit(self, m):
@@ -157,9 +157,10 @@ class _Inverse(Component):
 class Reciprocal(_Inverse):
     """Computes ``1 / x`` as about ``mantissa * 2**exponent``; ``x`` has ``width`` bits.
 
-    ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1; ``valid_o`` is
-    ``valid_i`` after it. For 0, ``mantissa`` and ``exponent`` are 0. Raises :class:`InputError` if
-    ``width`` is not from 1 to 64.
+    ``latency`` is ``ceil(ceil_log2(width) / 2) + 6`` cycles with ``en`` at 1. ``valid_o`` is
+    ``valid_i``, delayed by ``latency`` cycles. If ``x`` is 0, ``mantissa`` and ``exponent`` are 0.
+    Throughput is one result per cycle with ``en`` at 1. Raises :class:`InputError` if ``width`` is
+    not from 1 to 64.
     """
 
     def __init__(self, width: int):

@@ -136,17 +136,17 @@ class Requantizer(Component):
 
     @property
     def bounds_delay(self) -> int:
-        """Number of cycles from the sampling of a sum to the sampling of its ``bounds``.
+        """Number of cycles with ``en`` at 1 from the input of a sum to the input of its ``bounds``.
 
-        Only cycles with ``en`` at 1 count. ``bounds`` has the lower and upper limits of the sum's
-        requantized result.
+        ``bounds`` has the zero point and the limits of the sum's requantized result.
         """
         return self.latency - 1
 
     def circuit(self, m: Module) -> None:
-        """Build a pipeline; a signal's suffix is the number of the stage that computes it.
+        """Build the pipeline; a signal's suffix is the number of its pipeline stage.
 
-        The numbers do not count the register that ``registered`` adds after the left shift.
+        The numbers do not count the additional register of a Requantizer with the argument
+        ``registered``.
         """
         m.submodules.rounding = rounding = RoundingShift(33)
 

@@ -9,9 +9,13 @@ from celosia.hdl.component import Component
 class HalfProducts(Component):
     """The four products of the 16-bit halves of two stored words, ``a`` and ``b``.
 
-    ``a_en`` and ``b_en`` store the words, for products from the next cycle on. ``high`` multiplies
-    upper halves (signed), ``low`` lower halves (unsigned), ``left`` a's upper and b's lower half,
-    ``right`` the others.
+    ``a_en`` stores ``a``, and ``b_en`` stores ``b``, for products from the next cycle on. Upper
+    halves are signed, lower halves unsigned.
+
+    - ``high``: the upper half of a times the upper half of b.
+    - ``low``: the lower half of a times the lower half of b.
+    - ``left``: the upper half of a times the lower half of b.
+    - ``right``: the lower half of a times the upper half of b.
     """
 
     def __init__(self) -> None:

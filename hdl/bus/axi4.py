@@ -61,8 +61,8 @@ class Axi4Bridge(Component):
     """Connects the external memory port to AXI4 as a manager (AMBA AXI, IHI 0022).
 
     Each burst becomes one INCR burst of full-width beats, and must not cross a multiple of 4096
-    bytes. Throughput is one beat per cycle. ``failed`` is 1 for one cycle after an error response,
-    ``error`` from then until reset.
+    bytes. Throughput is one beat per cycle. ``failed`` is 1 for one cycle after each error
+    response. ``error`` is 1 from the first error response until reset.
     """
 
     port_meanings = PORT_MEANINGS

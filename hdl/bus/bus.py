@@ -15,8 +15,8 @@ MAX_WIDTH = 64
 class BusAddress:
     """Maps the ``2**memory_width`` bytes of external memory to adjacent bus addresses.
 
-    Raises :class:`InputError` if ``width`` is not from ``memory_width`` to 64, or ``base`` is not a
-    multiple of the memory's size below ``2**width``.
+    Raises :class:`InputError` if ``width`` is not from ``memory_width`` to 64. ``base`` must be
+    below ``2**width`` and a multiple of the memory's size; otherwise, the same error is raised.
     """
 
     memory_width: int

@@ -47,11 +47,11 @@ def wishbone_members(memory: Memory, addr_width: int) -> dict[str, wiring.Member
 
 
 class BurstCutter(Component):
-    """Cuts a memory request into bursts of at most ``longest`` words.
+    """Cuts a request to external memory into bursts of at most ``longest`` words.
 
-    While ``valid`` is 1, a burst of ``words`` words from byte address ``addr`` is offered; ``take``
-    accepts it. ``final`` marks the last burst of the request. ``request`` is accepted when all
-    bursts of the previous request are accepted.
+    While ``valid`` is 1, the circuit offers a burst of ``words`` words from byte address ``addr``
+    on; ``take`` accepts the burst. ``final`` marks the last burst of a request. A next ``request``
+    is accepted when all bursts of the previous request are accepted.
     """
 
     def __init__(self, memory: Memory, longest: int):
@@ -84,9 +84,10 @@ class BurstCutter(Component):
 class WishboneBridge(Component):
     """Connects the external memory port to Wishbone B4 as a master, with incrementing bursts.
 
-    A burst of n words takes n + 1 cycles or more. Reads and writes alternate. ``failed`` is 1 for a
-    cycle after an ``err``, ``error`` from then to reset. Raises :class:`InputError` if ``longest``
-    is not 1 to 256.
+    A burst on Wishbone has at most ``longest`` words. A burst of n words takes n + 1 cycles or
+    more. Bursts of reads and of writes alternate. ``failed`` is 1 for one cycle after each word
+    that is answered by ``err``. ``error`` is 1 from the first ``err`` until reset. Raises
+    :class:`InputError` if ``longest`` is not from 1 to 256.
     """
 
     port_meanings = PORT_MEANINGS

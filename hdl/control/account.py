@@ -8,19 +8,19 @@ from celosia.hdl.component import Component
 
 
 class ArrayAccount(Component):
-    """Classifies each cycle of a run as work of the array, or by the cause of its idleness.
+    """Classifies each cycle of a run: work of the matrix array, or the cause of its idleness.
 
-    If ``running`` was 1 in the previous cycle, one output is 1: the first in this list whose
-    condition was true. Otherwise all outputs are 0.
+    If ``running`` was 1 in the previous cycle, one output is 1, otherwise none. It is the first in
+    this list whose input, in parentheses, was 1 in the previous cycle:
 
     - ``product``: a vector enters the array (``sends``).
     - ``memory``: the scratchpad keeps a vector waiting (``refused``).
     - ``fill``: weights are loaded (``filling``).
-    - ``wait_NAME``: the next command lacks a token of engine NAME (``lacking``).
+    - ``wait_NAME``: the next command waits for engine NAME (``lacking``).
     - ``fill``: sums are still in the pipeline (``busy``).
-    - ``queue``: no command; the next instruction waits for another engine (``blocked``).
-    - ``over``: the program has ended (``halted``).
-    - ``fetch``: there is no command yet.
+    - ``queue``: no command, as another engine's queue is full (``blocked``).
+    - ``over``: no command, as the program has ended (``halted``).
+    - ``fetch``: no command yet.
     """
 
     def __init__(self) -> None:

@@ -16,9 +16,9 @@ from celosia.hdl.stream.pipeline import delay
 class Counters(Component):
     """Counters of ``COUNTER_WIDTH`` bits; each cycle adds ``count_NAME`` to the counter NAME.
 
-    ``widths`` maps NAME to the bits of ``count_NAME``. ``value`` is the counter that ``index``
-    selected in the previous cycle. ``settled`` becomes 1 ``max(3, len(widths)) + 4`` cycles after
-    ``hold`` becomes 0.
+    ``widths`` maps NAME to the width of ``count_NAME`` (bits). ``value`` is the counter that
+    ``index`` selected in the previous cycle. ``hold`` is 1 during a run. ``settled`` becomes 1
+    ``max(3, len(widths)) + 4`` cycles after the end of ``hold``, when the counters are complete.
     """
 
     clear: Signal

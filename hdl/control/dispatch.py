@@ -30,9 +30,9 @@ def _parity(word: Value) -> Value:
 class CommandQueue(Component):
     """Assembles commands of ``engine`` from program words, and queues up to ``depth`` of them.
 
-    A command is on ``o`` at least ``latency`` cycles after its last word on ``i``. Operands that it
-    lacks are undefined. ``busy`` is 1 while a word is queued. ``wrong`` is 1 one cycle after wrong
-    parity on ``o``.
+    ``i`` receives the words. A command is on ``o`` at least ``latency`` cycles after its last word.
+    Operands that the command's opcode does not have are undefined. ``busy`` is 1 while a word or
+    command is queued. ``wrong`` is 1 in the cycle after a command with wrong parity on ``o``.
     """
 
     stages = 0
@@ -173,8 +173,8 @@ class CommandQueue(Component):
 class StagedCommandQueue(CommandQueue):
     """A :class:`CommandQueue` with shorter timing paths, for machines with option ``registered``.
 
-    In the cycle after a command has left on ``o``, ``o`` may offer it again, and the receiver must
-    accept no command.
+    In the cycle after a command has left on ``o``, ``o`` may offer the same command again. In this
+    cycle the receiver must not accept a command.
     """
 
     stages = 1

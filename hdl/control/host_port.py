@@ -38,11 +38,11 @@ def counter_names(config: Config) -> list[str]:
 
 
 class HostRegisters(RunRegisters):
-    """The registers of ``celosia.arch.registers``, on the bus ``host``.
+    """The registers of a machine (``celosia.arch.registers``), on the register bus ``host``.
 
-    ``start`` is 1 for one cycle when a run begins at program address ``pc``; it clears the
-    counters. ``count_NAME`` is added to counter NAME in each cycle. ``widths`` maps NAME to the
-    bits of ``count_NAME``.
+    ``start`` is 1 for one cycle when a run begins at program address ``pc``; this sets all counters
+    to 0. ``count_NAME`` is added to counter NAME in each cycle. ``widths`` maps NAME to the width
+    of ``count_NAME`` (bits).
     """
 
     largest: data.View

@@ -11,11 +11,11 @@ from celosia.hdl.component import Component
 
 
 class Loops(Component):
-    """Stores the first word and the remaining iterations of up to ``LOOP_LEVELS`` nested loops.
+    """Stores the address and the remaining iterations of up to ``LOOP_LEVELS`` nested loops.
 
-    ``enter`` opens a loop of ``count`` iterations, at least 1, from word ``pc`` on. ``turn`` ends
-    an iteration: if ``again`` is 1, the next one begins at ``start``, else the loop closes.
-    ``clear`` closes all.
+    ``enter`` opens a loop of ``count`` iterations, at least 1, whose first word has the address
+    ``pc``. ``turn`` ends an iteration of the innermost loop: if ``again`` is 1, a further iteration
+    begins at word ``start``, otherwise the loop closes. ``clear`` closes all loops.
     """
 
     empty: Signal

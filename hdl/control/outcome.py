@@ -12,15 +12,16 @@ _STOPS = (CONTROL_ABORT | CONTROL_FORGET).bit_length()
 class Outcome(Component):
     """Begins the runs that the host requests, and reports how each run ends.
 
-    - ``control``: a write to CONTROL if ``control_en`` is 1. START requests a run; ABORT or FORGET
-      ends it.
-    - ``start``: 1 for one cycle, when ``recovered`` is 1. There is no start if ``outside`` is 1.
+    - ``control``: the bits written to CONTROL if ``control_en`` is 1. START requests a run; ABORT
+      or FORGET ends it.
+    - ``outside``: if it is 1, no run starts; the cause is PROGRAM.
+    - ``start``: 1 for one cycle, when ``recovered`` is 1.
     - ``working``: if it is 0, the run ends.
     - ``faults``: a bit at 1 ends the run; before the start, only SILENCE does.
     - ``cause``: reason of the end (:class:`celosia.arch.registers.Cause`).
     - ``abort``: 1 when the core must be reset.
-    - ``busy``: 1 during a run, and until ``recovered`` is 1.
-    - ``interrupt``: bit 0 is set after the cause NONE, else bit 1.
+    - ``busy``: 1 during a run, and then until ``recovered`` is 1.
+    - ``interrupt``: a run with cause NONE sets bit 0, another run bit 1.
     - ``irq``: 1 if ``interrupt & enable`` is not 0.
     """
 

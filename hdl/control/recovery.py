@@ -13,9 +13,9 @@ is also the least number of ``scrub`` cycles, more than the number of registers 
 class Recovery(Component):
     """Resets the core and clears its memories, after ``abort`` and after a reset of the machine.
 
-    ``depth`` is the number of words of the deepest memory, at least ``FLUSH``. A run may begin if
-    ``idle`` is 1. If no memory transfer is outstanding, that is ``FLUSH + depth + 3`` cycles after
-    ``abort``.
+    ``depth`` is the number of words of the deepest memory; fewer than ``FLUSH`` words count as
+    ``FLUSH``. ``idle`` is 1 if a run may begin. If no memory transfer is outstanding, ``idle``
+    becomes 1 ``FLUSH + depth + 3`` cycles after ``abort``.
     """
 
     abort: Signal

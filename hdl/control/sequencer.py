@@ -115,13 +115,13 @@ class _Decoded(data.Struct):
 class Sequencer(Component):
     """Executes a program: sends words of engine instructions to ``o``, runs control instructions.
 
-    ``start`` starts the program at word ``pc``. ``busy`` is 1 until its end. HALT sets ``halted``,
-    and ends the program when ``idle`` is 1 (no engine works). At most one word is executed per
-    cycle; ``advance`` is then 1. An operand is sent as the sum of its immediate and its register,
-    modulo ``2**28``. ``error`` is 1 from the second cycle after a wrong word until the next start,
-    and ``cause`` is its reason. ``program_en`` stores ``program_data`` at word ``program_addr``.
-    ``register_en`` stores ``register_data`` in register ``register_index``. Otherwise ``scrub``
-    stores 0 in register 0.
+    ``start`` starts the program at word ``pc``, and ``busy`` is 1 until the program ends. HALT sets
+    ``halted``; the program ends as soon as ``idle`` is 1 (no engine works). ``advance`` is 1 in
+    each cycle that executes a word. An operand is sent as the sum of its immediate and its
+    register, modulo ``2**28``. After an invalid word, ``error`` is 1 from the second cycle until
+    the next start, and ``cause`` is the reason. ``program_en`` stores ``program_data`` at word
+    ``program_addr``. ``register_en`` stores ``register_data`` in register ``register_index``. If
+    ``register_en`` is 0, ``scrub`` clears register 0.
     """
 
     def __init__(self, control: Control, instructions: Sequence[Definition]):

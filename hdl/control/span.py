@@ -10,11 +10,11 @@ PAUSE_WIDTH = 16
 
 
 class Span(Component):
-    """Computes the increments of a counter of cycles from an activity's first to its last cycle.
+    """Computes the increments of a counter that measures an activity in cycles, pauses included.
 
-    ``grows`` is 0 while ``active`` is 0. Otherwise it is 1 plus the length (cycles) of a pause just
-    before, at most ``2**PAUSE_WIDTH - 1``. ``grows`` has no register. ``clear`` begins a new
-    activity.
+    ``grows`` is the increment in this cycle, 0 while ``active`` is 0. Otherwise, the increment is 1
+    plus the length (cycles) of the pause that ended just before. A pause counts as at most
+    ``2**PAUSE_WIDTH - 1`` cycles. ``grows`` is combinational. ``clear`` begins a new activity.
     """
 
     def __init__(self) -> None:
