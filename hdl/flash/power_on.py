@@ -48,9 +48,9 @@ _LETTERS = b"".join(line.ljust(_LINE, b"\0") for line in REFUSALS.values())
 class PowerOn(Component):
     """Checks the power-on image at flash address ``addr``, and executes its records.
 
-    ``active`` is 1 until the end. ``refused`` is 1 from an error on, such as a wrong CRC, or a
-    fingerprint other than ``configuration``. ``o`` outputs the image's texts, or the reason of the
-    error, to the serial line.
+    ``active`` is 1 until the last record is executed, or an error is reported. ``refused`` is 1
+    from an error on, such as a wrong CRC, or a fingerprint other than ``configuration``. ``o``
+    outputs the image's texts, or the reason of the error, to the serial line.
     """
 
     i: stream.Interface

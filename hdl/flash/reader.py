@@ -51,9 +51,10 @@ def _of(stage: Signal, values: Sequence[int], width: int) -> Value:
 class FlashReader(Component):
     """Reads bytes from an SPI flash ``chip``, on 1 or 4 data lines (``lanes``).
 
-    ``i`` receives requests, and ``o`` returns the bytes. A byte takes ``16 * half / lanes`` cycles,
-    a request about ``80 * half`` more; ``half`` is half a period of the flash clock. Other
-    ``lanes`` raise :class:`InputError`.
+    ``i`` receives requests for adjacent bytes, and ``o`` returns the bytes. ``half`` is half a
+    period of the flash clock, in cycles. A byte takes ``16 * half / lanes`` cycles, and each
+    request takes about ``80 * half`` cycles more. Raises :class:`InputError` if ``lanes`` is
+    neither 1 nor 4.
     """
 
     i: stream.Interface

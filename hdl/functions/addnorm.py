@@ -65,8 +65,9 @@ def scaled_width(max_row: int) -> int:
 def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
     """Return the layout of a beat of scaled elements: ``scaled``, ``mask`` and ``last``.
 
-    ``scaled`` has, for each of ``lanes`` lanes, an element times the number of elements in its row,
-    at most ``max_row``. ``mask`` and ``last`` are as in :func:`sum_layout`.
+    ``scaled`` has a product for each of ``lanes`` lanes: an element times the number of elements in
+    its row. ``max_row`` is the largest such number. ``mask`` and ``last`` are as in
+    :func:`sum_layout`.
     """
     elements = data.ArrayLayout(signed(scaled_width(max_row)), lanes)
     return data.StructLayout({"scaled": elements, "mask": lanes, "last": 1})
@@ -75,9 +76,9 @@ def scaled_layout(lanes: int, max_row: int) -> data.StructLayout:
 def added(m: Module, i: stream.Interface, add: Value, moves: Value) -> tuple[Signal, data.View]:
     """Add the two rows of ``i`` (:func:`input_layout`) beat by beat; return a valid bit and a beat.
 
-    The beat (:func:`sum_layout`) is ``x + r``, saturated to 16 bits, or ``x`` if ``add`` is 0. It
-    comes from a register. ``moves`` must be 1 in each cycle in which the next circuit accepts the
-    beat.
+    The beat (:func:`sum_layout`) is ``x + r``, saturated to 16 bits, or ``x`` if ``add`` is 0; it
+    comes from a register. The caller must set ``moves`` to 1 in each cycle in which the next
+    circuit accepts the beat.
     """
     lanes = len(i.p.mask)
     held, beat = Signal(), Signal(sum_layout(lanes))

@@ -95,8 +95,9 @@ class FunctionTable(Component):
     """Evaluates activation functions from ``slots`` tables of 256 bytes, in ``lanes`` lanes.
 
     If ``polynomial`` is 0, ``value`` is byte ``index`` + 128 of table ``slot``, ``TABLE_LATENCY``
-    cycles later. Else ``result`` is equation (17), ``latency`` cycles later. Only cycles with
-    ``en`` at 1 count.
+    cycles later. If ``polynomial`` is 1, ``result`` is the value at ``index`` of the piecewise
+    polynomial in table ``slot``, ``latency`` cycles later: equation (17) of docs/numerics.md. Only
+    cycles with ``en`` at 1 count. ``write`` writes an entry of a table.
     """
 
     latency = POLYNOMIAL_LATENCY

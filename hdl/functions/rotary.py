@@ -20,11 +20,14 @@ NARROW_FRACTION = 8
 
 
 class RotaryUnit(Component):
-    """Rotates pairs of elements of ``y``, or multiplies ``y`` by ``r`` less ``r_zero``.
+    """Rotates pairs of elements of ``y``, or multiplies ``y`` by ``r`` minus ``r_zero``.
 
-    ``times`` selects products. ``pairs`` has cosine and sine (Q1.15) of each pair. ``o`` is
-    rounded, ties up, and clamped; without ``wide``, it is divided by ``2**8`` first. Latency is
-    ``latency`` cycles with ``en``.
+    If ``times`` is 1, results are products, divided by ``2**4``. Otherwise, results are rotated
+    pairs; ``pairs`` has the cosine and the sine (Q1.15) of each pair's angle. If ``wide`` is 0, all
+    results are also divided by ``2**8``. ``o`` has the results, rounded to nearest, ties up, and
+    clamped to 16 bits if ``wide`` is 1, else to ``operand_width`` bits. Latency is ``latency``
+    cycles with ``en`` at 1. Raises :class:`InputError` if ``lanes`` is odd or not positive, or
+    ``operand_width`` is not from 2 to 16.
     """
 
     latency = ROTARY_LATENCY

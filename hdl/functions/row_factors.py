@@ -37,9 +37,10 @@ def numbered_layout(factors: int) -> data.StructLayout:
 class RowFactors(Component):
     """Adds two rows; outputs the sums and each row's RMS normalization factor.
 
-    ``o`` and ``o_sum`` output the sums s: ``x + r``, saturated to 16 bits, or ``x`` if ``add`` is
-    0. ``factor`` is ``1 / sqrt(n * sum(s**2) + eps)`` in units of ``2**-16``, ``latency`` cycles
-    after a row's last sums.
+    ``i`` has the elements ``x`` and ``r`` of two rows. ``o`` and ``o_sum`` output the sums s: ``x +
+    r``, saturated to 16 bits, or ``x`` if ``add`` is 0. ``factor`` is ``1 / sqrt(n * sum(s**2) +
+    eps)`` in units of ``2**-16``, ``latency`` cycles after a row's last sums. ``n`` is the number
+    of elements of a row.
     """
 
     i: stream.Interface
@@ -62,9 +63,10 @@ class RowFactors(Component):
 
     @property
     def latency(self) -> int:
-        """Cycles from a row's last beat on ``o`` to the row's factor on the output ``factor``.
+        """Cycles from a row's last beat on ``o`` to the row's normalization factor on ``factor``.
 
-        The factor is ``1 / sqrt(n * sum(s**2) + eps)`` of the row ``s``, for its RMS normalization.
+        The factor is ``1 / sqrt(n * sum(s**2) + eps)``, for the RMS normalization of the row's n
+        sums s.
         """
         return self._statistics.latency
 

@@ -20,9 +20,9 @@ SCORE_WIDTH = 16
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
     """Return the layout of a beat of softmax scores: 16-bit ``q`` per lane, ``mask`` and ``last``.
 
-    ``mask`` is 1 for scores that take part. ``last`` is 1 in a row's last beat. If ``factors`` is
-    not 0, the machine stores ``factors`` reciprocals of row sums, and ``number`` is the index for
-    the row.
+    A lane's bit of ``mask`` is 1 if its score takes part. ``last`` is 1 in a row's last beat. If
+    ``factors`` is not 0, ``number`` is the index of the row's reciprocal sum in a memory of
+    ``factors`` reciprocals.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}
@@ -32,8 +32,8 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 def maximum_layout(factors: int = 0) -> data.StructLayout:
     """Return the layout of a row's largest softmax score, ``maximum`` (signed, 16 bits).
 
-    If ``factors`` is not 0, the machine stores ``factors`` reciprocals of row sums, and ``number``
-    is the index for the row.
+    If ``factors`` is not 0, a machine has a memory for the reciprocals of ``factors`` row sums. The
+    layout then has the field ``number``, the index of this row's reciprocal in the memory.
     """
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})
@@ -68,8 +68,9 @@ def _larger(a: Value, b: Value) -> Value:
 class RowMaximum(Component):
     """Outputs each beat of softmax scores together with the largest score of its row.
 
-    Masked scores are ignored; the maximum of a row without others is -32,768. A row's first beat
-    leaves ``latency`` cycles after its last beat has arrived. Throughput is one beat per cycle.
+    Masked scores are ignored; if all scores of a row are masked, the largest score is -32,768. A
+    row's first beat leaves ``latency`` cycles after the row's last beat has arrived. Throughput is
+    one beat per cycle.
     """
 
     i: stream.Interface

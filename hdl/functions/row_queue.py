@@ -15,11 +15,12 @@ FIFO_LATENCY = 2
 
 
 class RowQueue(Component):
-    """Delays the beats of a row until a value of the row, such as its sum, arrives.
+    """Delays the beats of a row until a value of the whole row, such as its sum, arrives.
 
-    The sender must reserve space for each beat by ``commit``, while ``room`` is 1. A row has at
-    most ``max_beats`` beats. ``o`` outputs every beat with the value of its row, from
-    ``ROW_LATENCY`` cycles after the value on.
+    ``commit`` reserves space for one beat, which must follow. ``room`` is 1 if ``commit`` may
+    reserve space. A row has at most ``max_beats`` beats. ``o`` outputs each beat together with the
+    value of its row. The first beat of a row leaves ``ROW_LATENCY`` cycles after this value has
+    arrived, or later.
     """
 
     beat: data.View

@@ -21,11 +21,12 @@ CHUNK_WIDTH = 17
 
 
 class RowStatistics(Component):
-    """Sums each row and computes ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
+    """Computes the sum of each row, and ``1 / sqrt(n * sum(s**2) - sum(s)**2 + eps)``.
 
-    ``valid_i`` enters a beat ``s``, 0 past the row's end; ``last`` marks a row's last one.
-    ``latency`` cycles later, ``total`` is the sum, and the root is ``mantissa / 2**(right + 16)``.
-    If ``rms`` is 1, the sum counts as 0.
+    If ``valid_i`` is 1, ``s`` is a beat of a row's elements; lanes past the row's end must be 0.
+    ``last`` is 1 in the last beat of a row. ``latency`` cycles after this beat, ``valid_o`` is 1.
+    ``total`` is then the row's sum, and ``mantissa / 2**(right + 16)`` is the inverse root. If
+    ``rms`` is 1, the sum counts as 0.
     """
 
     n: Signal

@@ -58,11 +58,12 @@ class WeightLanes:
         self.row = data.StructLayout({"inverse": MANTISSA_WIDTH, "scale": count_width.bit_length()})
 
     def place(self, m, i, accepted, weights, mask, row):
-        """Add the pipeline to ``m``; return (exponentials, valid, last, inverted).
+        """Add the pipeline to module ``m``; return (exponentials, valid, last, inverted).
 
-        If ``accepted`` is 1, beat ``i`` (:func:`scored_layout`) enters. Outputs are ``weights``,
-        ``mask`` and ``row``. ``valid`` and ``last`` mark beats in ``weights``, ``inverted`` marks
-        ``row``. Exponentials are a cycle later.
+        If ``accepted`` is 1, beat ``i`` (:func:`scored_layout`) enters. The pipeline drives
+        ``weights``, ``mask`` and ``row``. ``valid`` marks a beat in ``weights``, ``last`` a row's
+        last beat, and ``inverted`` a reciprocal in ``row``. Exponentials follow ``weights`` by a
+        cycle.
         """
         m.submodules.reciprocal = reciprocal = self._reciprocal
         beat = i.beat
@@ -160,8 +161,8 @@ class DeferredWeights(Component):
     """Computes softmax exponentials without division, and the reciprocal of each row's sum.
 
     ``o`` outputs exponentials in units of ``2**-24``, truncated, ``latency`` cycles after their
-    scores on ``i``. ``factor`` outputs a row's reciprocal with its ``number``. Throughput is one
-    beat per cycle.
+    scores on ``i``. ``factor`` outputs the reciprocal of a row's sum of exponentials, with the
+    ``number`` under which a memory stores it. Throughput is one beat per cycle.
     """
 
     i: stream.Interface

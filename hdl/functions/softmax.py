@@ -20,13 +20,13 @@ class SoftmaxUnit(Component):
     """Softmax of rows of scores: probabilities proportional to ``2**(q / 256)`` of each score q.
 
     ``i`` receives rows of up to ``max_row`` scores, in beats of ``lanes`` columns. ``o`` outputs a
-    beat of probabilities (Q0.24) for each. Throughput is one beat per cycle. A row of n beats
-    appears ``latency + n - 1`` cycles after its last beat. ``latency`` is
-    ``2 * ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the
-    bits of N, ``max_row`` rounded up to whole beats.
+    beat of probabilities (Q0.24) for each beat of ``i``. Throughput is one beat per cycle. A row of
+    n beats appears ``latency + n - 1`` cycles after its last beat on ``i``. ``latency`` is ``2 *
+    ceil_log2(lanes) + ceil(ceil_log2(sum_width) / 2) + 19``; ``sum_width`` is 28 plus the bits of
+    N, and N is ``max_row``, rounded up to whole beats.
 
     If ``factors`` is not 0, ``o`` outputs exponentials, ``ceil_log2(lanes) + 8`` cycles after a
-    row's last beat, and ``factor`` the reciprocal of their sum. Arguments out of range raise
+    row's last beat. ``factor`` outputs the reciprocal of a row's sum. Arguments out of range raise
     :class:`InputError`.
     """
 

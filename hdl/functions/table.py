@@ -31,9 +31,9 @@ class TableWritePort(wiring.Signature):
 class LookupTable(Component):
     """Tables of 256 signed bytes: ``slots`` tables, with a copy for each of ``lanes`` lanes.
 
-    ``value`` is entry ``index`` + 128 of table ``slot``, ``TABLE_LATENCY`` cycles with ``en`` at 1
-    later. ``write`` writes an entry of all copies. Raises :class:`InputError` if ``lanes`` or
-    ``slots`` is below 1.
+    ``value`` is entry ``index`` + 128 of table ``slot``, after ``TABLE_LATENCY`` cycles with ``en``
+    at 1. ``write`` writes an entry of all copies of a table. Raises :class:`InputError` if
+    ``lanes`` or ``slots`` is below 1.
     """
 
     def __init__(self, lanes: int, slots: int = 1, level: str = "none"):

@@ -24,9 +24,10 @@ REQUEST = data.StructLayout({"header": HEADER, "corrupt": 1})
 class RequestReceiver(Component):
     """Assembles the bytes of ``i`` into requests of the host link.
 
-    While ``o`` offers a request, ``payload_data`` is byte ``payload_addr`` of its payload, a cycle
-    later. A pause of ``timeout`` cycles makes it corrupt. Raises :class:`InputError` if
-    ``payload_bytes`` is no power of two from 32 to 32768.
+    ``o`` offers the header of a request. Meanwhile, ``payload_data`` is the byte of the request's
+    payload that ``payload_addr`` selected in the previous cycle. A request that pauses for
+    ``timeout`` cycles is offered as corrupt. Raises :class:`InputError` if ``payload_bytes``, the
+    size of the longest payload, is no power of two from 32 to 32768.
     """
 
     def __init__(self, payload_bytes: int, timeout: int):

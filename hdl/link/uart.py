@@ -16,7 +16,7 @@ RECEIVED = data.StructLayout({"byte": unsigned(8), "broken": 1})
 
 
 def check_divisor(divisor: int) -> None:
-    """Raise :class:`InputError` if ``divisor`` (cycles per bit) is less than 4."""
+    """Raise :class:`InputError` if a serial line's ``divisor`` (cycles per bit) is less than 4."""
     if divisor < SMALLEST_DIVISOR:
         raise InputError(
             f"UART divisor must be at least {SMALLEST_DIVISOR} cycles a bit, not {divisor}"

@@ -48,9 +48,9 @@ def outputs(**fields: Any) -> dict[str, Any]:
 def has(record: Any, name: str) -> bool:
     """Return whether ``record`` has a field or a port with the name ``name``.
 
-    ``record`` is a payload, a component or an interface. Raises :class:`AttributeError` if the
-    field is absent, and no call of :func:`present`, :func:`inputs` or :func:`outputs` had this
-    name.
+    ``record`` is a payload, a component or an interface. If ``name`` is absent, it must be an
+    optional field that :func:`present`, :func:`inputs` or :func:`outputs` has declared; otherwise
+    :class:`AttributeError` is raised.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members
@@ -86,7 +86,7 @@ def chain(sink: Any, source: Any, *names: str) -> list[Any]:
 
 
 def late_field(m: Module, record: Any, name: str, cycles: int) -> Value:
-    """Return the field ``name`` of a record, delayed by ``cycles`` cycles; 0 if it is absent."""
+    """Return the field ``name`` of a record, delayed by ``cycles`` cycles; 0 without this field."""
     if not has(record, name):
         return Const(0, 1)
     return delay(m, getattr(record, name), cycles, name=name)

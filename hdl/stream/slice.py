@@ -13,9 +13,9 @@ def slices(
 ) -> wiring.PureInterface:
     """Connect ``source`` to a chain of register slices, and return the output of the last one.
 
-    If ``stages`` is 1, each name in ``names`` makes a :class:`RegisterSlice` as a submodule of
-    ``m``. If ``stages`` is 0, the result is ``source`` itself. ``forward`` is the argument of the
-    slices.
+    If ``stages`` is 1, the chain has a :class:`RegisterSlice` for each name in ``names``, a
+    submodule of ``m``. If ``stages`` is 0, the result is ``source`` itself. ``forward`` is an
+    argument of each slice.
     """
     for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)
@@ -29,8 +29,8 @@ def slices_before(
 ) -> wiring.PureInterface:
     """Return a stream that leads to ``sink``, through a register slice if ``stages`` is 1.
 
-    The slice is a :class:`RegisterSlice`, the submodule ``name`` of ``m``, with the argument
-    ``forward``. If ``stages`` is 0, the result is ``sink`` itself.
+    The :class:`RegisterSlice` becomes the submodule ``name`` of ``m``; ``forward`` is an argument
+    of the slice. If ``stages`` is 0, the result is ``sink`` itself.
     """
     for _ in range(stages):
         m.submodules[name] = stage = RegisterSlice(sink.p.shape(), forward=forward)
@@ -42,9 +42,9 @@ def slices_before(
 class RegisterSlice(Component):
     """A register stage of a stream: latency one cycle, throughput one payload per cycle.
 
-    It stores two payloads, and ``i.ready`` is a register. If ``forward`` is true, it stores one,
-    and ``i.ready`` depends on ``o.ready``. ``following`` is the payload after the one on ``o``, if
-    there is one.
+    By default, the slice stores two payloads, and ``i.ready`` is a register. If ``forward`` is
+    true, the slice stores one payload, and ``i.ready`` depends on ``o.ready``. ``following`` is the
+    payload after the one on ``o``, if there is one.
     """
 
     def __init__(self, shape, *, forward: bool = False):
