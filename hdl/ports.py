@@ -17,9 +17,10 @@ from celosia.hdl.stream.fields import outputs
 class ReadPort(wiring.Signature):
     """A read port of the scratchpad, seen from the reader.
 
-    ``request`` carries a byte address, a multiple of ``scratchpad_align``. ``sram_latency`` cycles
-    later, or ``weight_latency`` for weights, ``valid`` is 1, and ``data`` has ``line_bytes`` bytes
-    from there on. Bytes past a bank's end are undefined.
+    ``request`` carries a byte address, a multiple of ``scratchpad_align``. ``valid`` is 1
+    ``sram_latency`` cycles later, or ``weight_latency`` cycles later for weights. ``data`` then has
+    ``line_bytes`` bytes from this address on. Bytes past the end of a scratchpad bank are
+    undefined.
     """
 
     def __init__(self, access: Access):
@@ -93,7 +94,10 @@ class MemoryWritePort(wiring.Signature):
 
 
 def burst_layout(memory: Memory) -> data.StructLayout:
-    """Return the payload layout of a request to external memory, for a burst of up to 256 words."""
+    """Return the payload layout of a request to external memory, for a burst of up to 256 words.
+
+    ``addr`` is the byte address of the first word, and ``last`` the number of words minus 1.
+    """
     return data.StructLayout({"addr": unsigned(memory.addr_width), "last": unsigned(8)})
 
 
@@ -128,10 +132,11 @@ class AccumulatePort(wiring.Signature):
 
 
 class DrainPort(wiring.Signature):
-    """The vector engine's access to an accumulator row, which reads and clears it.
+    """The vector engine's access to accumulator rows: each request reads and clears one row.
 
-    ``acc_latency`` cycles after a request was accepted, ``valid`` is 1 and ``data`` is the row
-    before it was cleared. Answers cannot be refused.
+    ``request`` carries the address of the row. ``acc_latency`` cycles after a request was accepted,
+    ``valid`` is 1 and ``data`` is the row before it was cleared. The vector engine cannot refuse
+    ``data``.
     """
 
     def __init__(self, accumulators: Accumulators, cols: int):
@@ -189,8 +194,8 @@ class HostPort(wiring.Signature):
 class TracePort(wiring.Signature):
     """Reports the vector engine's scratchpad writes: results (``o``) and a NORM's sums (``s``).
 
-    A NORM normalizes the sums of its input and residual, and also writes these sums. ``retire`` is
-    1 for one cycle when a vector command has completed, after its last write.
+    The sums of a NORM are those of its input and its residual, which it normalizes and also writes.
+    ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
 
     def __init__(self, access: Access):
@@ -213,8 +218,8 @@ class EventPort(wiring.Signature):
     """Reports, in each cycle, the events of commands and the activity of the multiplier array.
 
     If ``word_valid`` is 1, ``word`` enters a command queue. ``engines`` has the events of each
-    engine (:data:`ENGINE_EVENT`). ``array`` has a bit for each of ``ARRAY_CAUSES``: the activity in
-    the previous cycle.
+    engine (:data:`ENGINE_EVENT`). ``array`` has a bit for each activity in ``ARRAY_CAUSES``, which
+    is 1 if the array had this activity in the previous cycle.
     """
 
     def __init__(self) -> None:
@@ -244,7 +249,8 @@ class MachinePorts(wiring.Signature):
 
     ``host`` is the register bus, and ``irq`` its interrupt. ``mem_read`` and ``mem_write`` access
     external memory. ``mem_error`` reports a failed access. ``mem_reset`` must be 1 while memory is
-    reset. ``mem_forget`` is 1 when the host writes FORGET.
+    reset. ``mem_forget`` is 1 for one cycle when the host writes FORGET: outstanding answers of
+    memory no longer count.
     """
 
     def __init__(self, memory: Memory, access: Access, *, thermal: bool, trace: bool):

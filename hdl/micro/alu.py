@@ -49,9 +49,10 @@ ALU_CONTROL = data.StructLayout(
 class MicroAlu(Component):
     """A combinational 32-bit ALU for operands ``a`` and ``b``; ``control`` selects ``result``.
 
-    ``sum`` is ``a + b + carry``, or ``a + ~b + carry`` if ``subtract`` is 1. ``zero`` is 1 if
-    ``sum`` is 0. With ``subtract`` and ``carry``, ``less`` is 1 if ``a < b``, as signed numbers
-    unless ``unsigned`` is 1.
+    ``subtract``, ``carry`` and ``unsigned`` are bits of ``control``. ``sum`` is ``a + b + carry``,
+    or ``a + ~b + carry`` if ``subtract`` is 1. ``zero`` is 1 if ``sum`` is 0. If ``subtract`` and
+    ``carry`` are 1, ``less`` is 1 if ``a < b``. This comparison takes a and b as unsigned numbers
+    if ``unsigned`` is 1, otherwise as signed numbers.
     """
 
     a: In(32)

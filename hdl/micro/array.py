@@ -12,15 +12,17 @@ from celosia.hdl.memory.ram import Ram
 class MicroArray(Component):
     """An array of ``rows`` by ``cols`` multipliers, with a memory of accumulator rows.
 
-    Each strobe has its effect in the cycles in which it is 1:
+    In each cycle, an input at 1 has this effect:
 
-    - ``weight``, ``weights``, ``blank``: the next weights are ``byte``, the two bytes of ``word``,
-      or 0.
-    - ``enter``, ``enters``: the next activations are ``byte``, or the two bytes of ``word``.
+    - ``weight``: the next weight is ``byte``.
+    - ``weights``: the next two weights are the bytes of ``word``.
+    - ``blank``: the next weight is 0.
+    - ``enter``: the next activation is ``byte``.
+    - ``enters``: the next two activations are the bytes of ``word``.
     - ``begin``: sums of the next vector are for accumulator row ``row``, of later vectors for the
-      next rows.
+      rows after it.
     - ``take``: row ``row`` is read and cleared, at least three cycles after the last activation.
-    - ``step``: ``sum``, column 0 in the cycle after ``take``, advances by a column.
+    - ``step``: ``sum``, column 0 of this row in the cycle after ``take``, advances by a column.
 
     Weights are loaded row by row, with a 0 after each row if ``cols`` is odd.
     """

@@ -12,14 +12,15 @@ _SUM_WIDTH = 18
 class MicroRequantizer(Component):
     """Requantizes one value after another: equation (1) of docs/numerics.md.
 
-    The core connects the unit to a :class:`WideMultiplier`. Cycle t has ``begin`` at 1. Cycle u is
-    t + 4 + s for a left shift of s bits, else t + 3.
+    The core connects the unit to a :class:`WideMultiplier`. In cycle t, the core sets ``begin`` to
+    1. Cycle u is t + 4 + s for a left shift of s bits, otherwise t + 3.
 
     - t + 1: the core drives ``value``, and ``word`` with the bias.
-    - t + 2: it drives ``word`` with the multiplier, which ``b_en`` loads.
-    - t + 3: it drives ``word`` with the shift, positive to the left.
-    - u: ``multiply`` starts the product with ``product_a``.
-    - u + 2: the core drives ``p`` with the product plus ``2**30``.
+    - t + 2: the core drives ``word`` with the multiplier; ``b_en`` loads ``word`` in the wide
+      multiplier.
+    - t + 3: the core drives ``word`` with the shift, positive to the left.
+    - u: ``multiply`` starts the multiplication by ``product_a``.
+    - u + 2: the wide multiplier drives ``p`` with the product plus ``2**30``.
     - u + 4: ``ready`` becomes 1, and ``result`` is valid.
     """
 

@@ -15,8 +15,9 @@ from celosia.hdl.sparse.sparse import SparseUnit
 class SparseMatrixEngine(Component):
     """A :class:`MatrixEngine` that also runs the command SPARSE, on a :class:`SparseUnit`.
 
-    Array and sparse unit never work at the same time. ``skipped`` is the number of zero weights
-    that SPARSE skips in a cycle. ``sends`` is 1 in each cycle in which one of the two multiplies.
+    The array and the sparse unit never work at the same time. ``skipped`` is the number of zero
+    weights that SPARSE skips in a cycle. ``sends`` is 1 in each cycle in which the array or the
+    sparse unit multiplies.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

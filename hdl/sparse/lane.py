@@ -29,16 +29,17 @@ def sum_layout(config: MatrixConfig) -> data.StructLayout:
 class SparseLane(Component):
     """Multiplies a range of a sparse matrix's elements by activations, and outputs column sums.
 
-    For each row of activations, the sender does three steps:
+    ``k`` is the number of rows of the matrix. For each row of activations, the sender uses these
+    inputs in this order:
 
-    1. ``begin`` (bits 0, 1 and 2) loads tile, column and row of the first element from ``field``,
-       one after another.
-    2. ``take`` processes the entry on ``field``: a number of zeros (``zeros``), and a weight if
-       ``product`` is 1. ``take`` must be 0 while ``stall`` is 1.
-    3. ``finish`` ends the row, at least ``LANE_LATENCY`` cycles later, if ``idle`` is 1.
+    - ``begin``: bits 0, 1 and 2, one after another, load tile, column and row of the first element
+      from ``field``.
+    - ``take``: processes the entry on ``field``, a number of zeros (``zeros``) and then, if
+      ``product`` is 1, a weight. ``take`` must be 0 while ``stall`` is 1.
+    - ``finish``: ends the row, at least ``LANE_LATENCY`` cycles later, if ``idle`` is 1.
 
-    ``o`` outputs the sum of each column. ``x_en`` writes ``x_data`` to word ``x_addr`` of bank
-    ``x_bank``. Products use bank ``bank`` and zero point ``zero``. ``k`` is the number of rows.
+    ``o`` outputs the sum of each column. ``x_en`` writes activations ``x_data`` to word ``x_addr``
+    of bank ``x_bank``. Products use activations of bank ``bank``, minus their zero point ``zero``.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):

@@ -23,12 +23,12 @@ class SparseUnit(Component):
     """Runs SPARSE commands: multiplies rows of activations A by an encoded sparse matrix B.
 
     ``a`` reads the rows of A. ``b`` reads B once for each row, one beat per cycle with an entry for
-    every lane. Column sums are added to the accumulators, one per cycle. If no lane waits for that,
-    a command takes :func:`sparse_cycles` cycles. ``i`` accepts a command while ``busy`` is 0.
-    ``done`` is 1 for one cycle at its end; the engines in the mask ``push`` then receive a token.
-    ``working`` is 1 until all sums are added. ``stall`` is 1 while a request is not accepted.
-    ``sends`` is 1 while the lanes process entries; ``macs`` is the number of their nonzero weights;
-    ``skipped`` is the number of their zeros.
+    every lane. Column sums are added to the accumulators, one per cycle. If no lane waits to add a
+    sum, a command takes :func:`sparse_cycles` cycles. ``i`` accepts a command while ``busy`` is 0.
+    ``done`` is 1 for one cycle when a command ends; the engines in the mask ``push`` then receive a
+    token. ``working`` is 1 until all sums are added. ``stall`` is 1 while a request is not
+    accepted. ``sends`` is 1 while the lanes process entries; ``macs`` is the number of nonzero
+    weights in these entries; ``skipped`` is the number of zeros in them.
     """
 
     def __init__(self, config: MatrixConfig, sparse: Sparse):
