@@ -39,12 +39,11 @@ class Accumulators:
         return first
 
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
-        """Return the first of ``rows`` accumulator rows reserved for the sums ``name``; it is even.
+        """Reserve ``rows`` accumulator rows for the sums ``name``, and return the first row (even).
 
-        Later calls with this name return the same row. Rows are reserved from row 0 up, or from the
-        last row down if ``later`` is true. Rows of the two kinds may overlap, so their sums must
-        not exist at the same time. Raises :class:`FitError` if the rows of one kind exceed the
-        accumulators.
+        Later calls with this name return the same row. If ``later`` is true, rows are reserved from
+        the last row down, otherwise from row 0 up. Rows of the two kinds may overlap, so their sums
+        must not exist at the same time. Raises :class:`FitError` if there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]

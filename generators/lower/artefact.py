@@ -53,9 +53,9 @@ class Artefact(Host):
     ) -> int:
         """Return the fewest bytes that an inference must load from external memory.
 
-        ``rows`` is the number of input rows, by default the most. If ``again`` is true, weights and
-        parameters that stay on the chip are not counted. ``bits`` (8, 4 or 2) is the precision of
-        nested weights.
+        ``rows`` is the number of input rows, by default the largest. If ``again`` is true, weights
+        and parameters that stay on the chip are not counted. ``bits`` (8, 4 or 2) is the number of
+        bits that are read of each nested weight.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

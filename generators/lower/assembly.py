@@ -246,10 +246,11 @@ def fastest(
 
 
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
-    """Raise :class:`FitError` if a model's programs are longer than the program memory.
+    """Raise :class:`FitError` if a model needs more than the program memory's words.
 
-    If ``least`` is true, ``words`` is a lower bound, and smaller loads do not help. The error also
-    proposes a scratchpad of at least ``tensor_bytes`` bytes, for larger loads and fewer words.
+    ``words`` is the length of the model's programs, or a lower bound if ``least`` is true. The
+    error proposes a larger program memory, or a scratchpad of at least ``tensor_bytes`` bytes,
+    whose larger loads need fewer words. With ``least``, the error is :attr:`FitError.hopeless`.
     """
     config = memory.config
     if words > config.control.program_depth:
@@ -285,11 +286,12 @@ def check_programs(
     lasting: Iterable[str],
     tensor_bytes: int = 0,
 ) -> None:
-    """Raise :class:`FitError` if the programs or the weight slots exceed their memories.
+    """Raise :class:`FitError` if a model needs more program words or weight slots than there are.
 
-    ``least`` is a lower bound of the words. The error may propose a scratchpad of at least
-    ``tensor_bytes``. In ``used``, the lifetimes of the buffers in ``lasting`` become the whole
-    program.
+    - ``least``: lower bound of the program's words.
+    - ``tensor_bytes``: least size of a scratchpad that the error proposes.
+    - ``used``: lifetimes of the buffers. The function extends the lifetimes of the buffers in
+      ``lasting`` to the whole program.
     """
     check_words(memory, least, least=True, tensor_bytes=tensor_bytes)
     for name in lasting:
@@ -300,11 +302,13 @@ def check_programs(
 def place(
     memory: Memory, used: Mapping[str, Use], held: Mapping[str, int] = MappingProxyType({})
 ) -> tuple[dict[str, int], Mapping[str, int]]:
-    """Return the scratchpad addresses of all buffers, and the fixed addresses among them.
+    """Return the scratchpad addresses of all buffers, and those addresses that are fixed.
 
-    If buffers do not fit beside the fixed addresses ``held``, all get new addresses, and the second
-    result is empty. ``used`` has the lifetimes of buffers. Raises :class:`FitError` if the
-    scratchpad is too small.
+    - ``held``: fixed addresses of some buffers. If the other buffers have no room beside them, all
+      buffers get new addresses, and none is fixed.
+    - ``used``: lifetimes of the buffers.
+
+    Raises :class:`FitError` if the scratchpad is too small.
     """
     addresses = allocate(used, memory.buffers, memory.config, held)
     if addresses is not None:

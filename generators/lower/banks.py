@@ -38,10 +38,11 @@ class _Read:
 def conflicts(
     drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
 ) -> dict[Pair, float]:
-    """Return the cycles in which two buffers of one bank would both be read, by pairs of names.
+    """Return for pairs of buffers in how many cycles one bank would have to read both buffers.
 
-    ``timeline`` has each draft's first cycle and the cycle after its last. Pairs without such
-    cycles are omitted.
+    ``drafts`` are the instructions of a program. ``timeline`` has (first cycle, cycle after the
+    last) for each instruction. The result is a dictionary from pairs of buffer names to cycles,
+    without pairs of 0 cycles.
     """
     costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []

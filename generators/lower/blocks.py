@@ -172,10 +172,11 @@ class Blocks:
 
 
 def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
-    """Return the division of a tensor into blocks of whole rows, each of at most ``most`` bytes.
+    """Return the division of a tensor into blocks of whole rows.
 
-    The rows of a block, except the last, are a multiple of ``scratchpad_align`` and whole external
-    words. A block has at least one such multiple, even if this exceeds ``most``.
+    The number of rows of a block, except the last, is a multiple of a unit. The unit is the fewest
+    rows that are a multiple of ``scratchpad_align`` and fill whole external words. A block has at
+    most ``most`` bytes, but at least one unit.
     """
     unit = config.mem_bytes // math.gcd(config.mem_bytes, tensor.stride)
     unit = math.lcm(unit, config.scratchpad.align)
@@ -189,9 +190,9 @@ def by_rows(tensor: Tensor, most: int, config: Config) -> Blocks:
 def by_columns(tensor: Tensor, most: int, units: Sequence[int]) -> Blocks:
     """Return the division of a tensor into as few blocks of columns as possible.
 
-    A block has at most ``most`` bytes. Its width, except the last, is a multiple of the first of
-    ``units`` (numbers of columns) that has at most ``most`` bytes. If all are larger, each block is
-    one unit, the last of ``units``.
+    A block has at most ``most`` bytes. The width of all blocks but the last is a multiple of a
+    unit. The unit is the first of ``units`` (numbers of columns) that has at most ``most`` bytes.
+    If all units are larger, each block is one unit, the last of ``units``.
     """
     step = tensor.columns
     if tensor.bytes > most:

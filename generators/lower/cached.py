@@ -94,11 +94,13 @@ class Cached:
             yield replace(view.place, base=addr), view.place, view.stride
 
     def target(self, name: str) -> View:
-        """Return the scratchpad view to which a run writes its ``keys``, ``values`` or ``inputs``.
+        """Return the scratchpad address and row stride to which a run writes its new tokens' data.
 
-        The view begins at the cache row of the run's first token, in a copy if the cache is in
-        external memory. Keys and values have a temporary buffer if the cache is in weight slots, or
-        stores inputs.
+        ``name`` selects the data: ``keys``, ``values`` or ``inputs`` of attention.
+
+        - Keys and values, if the cache is in weight slots or stores inputs: a temporary buffer.
+        - Otherwise: the first new token's row in the cache, or in a copy of a cache in external
+          memory.
         """
         if name != INPUTS and (self.plan.cuts.resident or self.kept.made):
             return View(Ref(name, self.kept.text * self.widths[name]), self.widths[name])
@@ -157,11 +159,11 @@ class Cached:
             self.stage.add(preload(value, self.m, n, slot, line, flags))
 
     def attended(self, name: str, tensor: Tensor, width: int) -> Attended:
-        """Return the location of an attention's cached ``keys`` or ``values``.
+        """Return the location of an attention's cached keys or values, as ``name`` selects.
 
-        ``width`` is the number of columns of a head. If the cache is in weight slots, the result's
-        ``slots[head][tile]`` has a slot number and the flags of instructions that read it.
-        Otherwise ``slots`` is empty.
+        ``width`` is the number of columns of a head. The result's ``slots[head][tile]`` is (number
+        of a weight slot, flags of instructions that read the slot). If the cache is not in weight
+        slots, ``slots`` is empty.
         """
         view, rows, number = self.rows(name), self.kept.capacity, count()
         assert isinstance(view.place, Ref)

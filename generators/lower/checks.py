@@ -139,9 +139,10 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def value_block(model: TextDescription, config: Config) -> int:
-    """Return the number of value columns that share one exponent: ``2 * min(cols, head_dim)``.
+    """Return the number of attention value columns that share one exponent in the KV cache.
 
-    For values of fewer than 8 bits in weight slots: a byte stores two values.
+    The result is ``2 * min(cols, head_dim)``. Exponents are for values of fewer than 8 bits in
+    weight slots, where a byte stores two values.
     """
     return 2 * min(config.array.cols, model.head_dim)
 

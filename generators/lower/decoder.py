@@ -45,10 +45,11 @@ class Layers(Instructions):
         return [*self._nodes, *self.take()]
 
     def bring_rotations(self) -> None:
-        """Append instructions that copy or load a run's rotary embedding rows to the scratchpad.
+        """Append instructions that bring rotary embedding rows of a run to the scratchpad.
 
-        A row has the cosines and sines of one position. Nothing is appended without a rotary
-        embedding, after an earlier call, or if the layers can read the table in the scratchpad.
+        A row has the cosines and sines of one token's position. Nothing is appended in three cases:
+        the model has no rotary embedding, the method was called before, or the layers can read the
+        whole table in the scratchpad.
         """
         here = self.plan.data_placement.rows_stay and self.texts == 1 and not self.plan.turning
         if self.decoder.rotary is not None and not here and not self._turned:
@@ -97,9 +98,9 @@ class Layers(Instructions):
     def layers(self) -> None:
         """Append the instructions of all layers, up to the norm before the output head.
 
-        Layers are iterations of a loop if weights stay on the chip, or if each run loads
-        requantization parameters. For an encoder-decoder's encoder, keys and values for all decoder
-        layers follow.
+        The layers are iterations of a loop if weights stay on the chip, or if each run loads
+        requantization parameters. The encoder of an encoder-decoder has no output head: the keys
+        and values for all decoder layers follow instead.
         """
         before, *layers, after = ending_ahead(self.graph)
         rows_stay = self.plan.data_placement.rows_stay
@@ -229,9 +230,9 @@ class Layers(Instructions):
     def head(self, text: int = 0) -> None:
         """Append the instructions of the output head: the vocabulary's scores for one token.
 
-        The token is the run's last one, or that of text ``text`` if a run has several texts. The
-        scores are in the buffer ``logits``, or in external memory if each run loads requantization
-        parameters.
+        If a run has several texts, it is the token of text number ``text``; otherwise, it is the
+        run's last token. The scores are written to the scratchpad buffer ``logits``. If each run
+        loads requantization parameters, they are written to external memory.
         """
         passing, bodies = self.plan.data_placement.passing, list[list[Node]]()
         cols = self.config.array.cols

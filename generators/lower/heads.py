@@ -42,11 +42,11 @@ class Heads:
         return aligned(self.layout.spans[part].columns, self.config)
 
     def steps(self, heads: Sequence[int]) -> tuple[Steps, Steps]:
-        """Return two lists of functions that yield the instructions of some attention heads.
+        """Return two lists of functions that yield the instructions of the heads ``heads``.
 
-        Function i of the first list yields the scores and probabilities of group i of query rows.
-        Function i of the second list yields their products with values. One softmax processes one
-        group.
+        The query rows of the heads are divided into groups, with one softmax for each group.
+        Function i of the first list yields scores and probabilities of group i. Function i of the
+        second list yields the products of these probabilities and values.
         """
         m, size = self.layout.m, self.layout.together
         units = [(head, *part) for head in heads for part in self.layout.spans]
@@ -268,9 +268,9 @@ class Heads:
     def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
         """Yield instructions that copy separate ranges of keys or values to adjacent rows.
 
-        The copies become one operand of a product. ``attended`` has the location of the keys or
-        values. ``rows`` are query rows that attend to separate ranges, such as a window and global
-        tokens.
+        A product then reads the copies as one operand. The query rows ``rows`` may attend to
+        separate ranges in windowed attention: a window and global tokens. Otherwise nothing is
+        copied. ``attended`` has the location of the keys or values.
         """
         tensor, width, place = attended.tensor, attended.width, 0
         buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element

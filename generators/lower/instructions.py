@@ -183,14 +183,14 @@ class Work:
         zero: int = 0,
         diagonal: tuple[int, int] = (0, 0),
     ) -> Draft:
-        """Return the SOFTMAX instruction, which computes probabilities from attention scores.
+        """Return the SOFTMAX instruction, which computes probabilities from rows of scores.
 
-        In row r, columns ``start[0] + r * start[1]`` to ``limit + r * limit_step - 1`` have
-        probabilities. All others have probability 0.
+        Row r has probabilities in columns ``start[0] + r * start[1]`` to ``limit + r * limit_step -
+        1``. In all other columns, the probability is 0.
 
-        - Flag ``drain``: the scores are accumulator rows.
-        - Flag ``diagonal``: row r adds ``d * 2**-24`` to its column ``c + r``. ``diagonal`` is (c,
-          d).
+        - Flag ``drain``: the scores are in the accumulators, not in the scratchpad.
+        - Flag ``diagonal``: row r adds ``d * 2**-24`` to the probability in column ``c + r``. The
+          argument ``diagonal`` is (c, d).
         """
         operands: Operands = {"o_zero": zero, "limit": limit, "limit_step": limit_step}
         operands |= {"start": start[0], "start_step": start[1]} if any(start) else {}
@@ -254,10 +254,11 @@ def preload(
 ) -> Draft:
     """Return the PRELOAD instruction that copies a matrix [k, n] to weight slots.
 
-    - Flag ``b_transpose``: the scratchpad has the matrix [n, k].
-    - ``slot``: the first slot.
-    - ``line``: with flag ``append``, the first row to write, or the first column with
-      ``b_transpose``.
+    Weight slots, storage in the array, have one weight tile each. ``slot`` is the first.
+
+    - Flag ``b_transpose``: the scratchpad has the transposed matrix, [n, k].
+    - Flag ``append``: ``line`` is the first row of the slot to write, or with ``b_transpose`` the
+      first column.
     """
     operands: Operands = source.operands("b") | {"k": k, "n": n, "slot": slot, "line": line}
     return Draft(Opcode.PRELOAD, operands, flags)

@@ -18,8 +18,9 @@ from celosia.generators.quantize.options import NARROW_BITS
 def most_key_heads(decoder: Decoder, config: Config) -> int:
     """Return the largest number of heads whose keys can share a weight slot (storage for one tile).
 
-    It is 1 if a head's columns are no multiple of the array's, or if keys and values have fewer
-    than 8 bits. It is also 1 for streamed weights and encoder-decoders.
+    The result is 1 if a head's number of columns is not a multiple of the array's, or if keys and
+    values have fewer than 8 bits. It is also 1 for encoder-decoders, and if each run loads the
+    weights.
     """
     resident = config.array.weight_depth > RING_SLOTS
     alone = decoder.source is not None or decoder.kv_bits < NARROW_BITS
@@ -47,11 +48,11 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 
 
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
-    """Return the indices of tile columns with queries, in a row of queries and zeros.
+    """Return the indices of the tile columns with queries, in a row of all queries and zeros.
 
-    Tile columns have ``cols`` columns. For example, pairs of heads share a weight slot: head 0,
-    zeros, head 1, head 2, zeros, head 3. The result is ``[0, 2, 3, 5]``, or empty if ``key_heads``
-    is 1 or ``spaced`` is true.
+    A tile column has ``cols`` columns. Zeros precede some queries if ``key_heads`` heads share a
+    weight slot. For example, pairs of heads give: head 0, zeros, head 1, head 2, zeros, head 3. The
+    result is ``[0, 2, 3, 5]``. It is empty if ``key_heads`` is 1 or ``spaced`` is true.
     """
     if key_heads == 1 or spaced:
         return []

@@ -101,8 +101,9 @@ class Lowering(Rules):
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
         """Return the fewest parameter memory words with which ``ops`` can be computed together.
 
-        The result is a sum. A norm or a conversion needs the words of all its parameters. A linear
-        layer needs those of one tile column, which is as wide as the array.
+        ``ops`` are successive operations, whose words are added. A norm or a conversion needs words
+        for all columns. A linear layer needs words for one tile column, which is as wide as the
+        array.
         """
         lanes, words = self.config.vector.lanes, 0
         for op in ops:
@@ -112,11 +113,11 @@ class Lowering(Rules):
         return words
 
     def rowwise(self, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
-        """Return the instructions of norms and conversions, with the loads of their parameters.
+        """Return the instructions of successive norms and conversions, with loads of parameters.
 
-        All operations process one chunk of rows before the next. The names of the parameters'
-        buffers begin with ``label``. Word ``SPARE_WORDS + first_word`` of the parameter memory is
-        the first one used.
+        One chunk of rows passes all operations before the next chunk. ``label`` is the first part
+        of the names of the parameters' scratchpad buffers. In the parameter memory, the parameters
+        begin at word ``SPARE_WORDS + first_word``.
         """
         lowered, words, marks = Rows(), list[int](), set[int]()
         if not ops:
@@ -140,8 +141,8 @@ class Lowering(Rules):
     def load_tensor(self, item: Item, tensor: Tensor, piece: Piece) -> None:
         """Append to ``item.loads`` the instructions that load a tensor from external memory.
 
-        ``piece`` is the tensor's place there. Nothing is appended if products load the tensor block
-        by block (:meth:`reload`).
+        ``piece`` is the tensor's range of external memory. Nothing is appended if the instructions
+        of products load the tensor block by block (:meth:`reload`).
         """
         if tensor.buffer in self.arriving:
             return

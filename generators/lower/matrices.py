@@ -28,9 +28,9 @@ from celosia.generators.program.layout import aligned_rows
 def keep_matrix(plan: Plan, op: Linear) -> None:
     """Store a linear layer's weights and parameters, and add their addresses to ``plan``.
 
-    Weights stay in weight slots if the configuration has more than two. Otherwise each run loads
-    them. Raises :class:`InputError` for nested weights (stored as bit planes) with more than two
-    slots.
+    Weights stay in weight slots (storage in the array) if the array has more than two slots.
+    Otherwise each run loads the weights. Raises :class:`InputError` if nested weights (bit planes)
+    would stay in slots.
     """
     low, (rescale, tiles), (k, n) = op.low_rank, _queries(plan, op), op.weight.shape
     words = [plan.keep(rescale, by_tile=True, for_sums=op.residual)]
@@ -63,11 +63,11 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
 
 
 def keep_identity(plan: Plan, op: Linear) -> None:
-    """Store the identity matrices that compute a conversion ``op``, and add them to ``plan``.
+    """Store the identity matrices of a conversion, and add their addresses to ``plan``.
 
-    A product with identity matrices copies numbers to accumulators, from which they are
-    requantized. :func:`celosia.generators.lower.plan.identity_of` makes ``op``. All layers share
-    the matrices.
+    A product with an identity matrix copies numbers to accumulators, from which they are
+    requantized. ``op`` is the conversion as a linear layer, made by
+    :func:`celosia.generators.lower.plan.identity_of`. All layers share the matrices.
     """
     cols, size, columns = plan.config.array.cols, len(op.weight), op.target.columns
     products = []

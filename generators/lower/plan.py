@@ -197,9 +197,9 @@ class Plan:
     def turning(self) -> list[tuple[int, bool, int]]:
         """Ranges of successive layers that all have a rotary embedding, or that all have none.
 
-        An element is (first layer, True with rotary embedding, count), as in ``[(0, True, 2), (2,
-        False, 1)]``. If all layers have rotary embeddings, or if the model has none, the list is
-        empty.
+        A range is (first layer, True for a rotary embedding, number of layers). For example, only
+        the last of three layers has none: ``[(0, True, 2), (2, False, 1)]``. The list is empty if
+        all layers have rotary embeddings, or none has.
         """
         model = self.decoder.description
         layers = [model.rotates(layer) for layer in range(model.layers)]
@@ -220,11 +220,11 @@ class Plan:
         return Ref(PAIRS, (layer * rows + row) * self.rows_tables["places"].stride)
 
     def recomputed_parts(self, op: Linear) -> list[tuple[int, int]]:
-        """Return the ranges of columns in which each run computes the keys or values of all tokens.
+        """Return the ranges of columns in which a run computes keys or values of all tokens again.
 
-        ``op`` computes keys or values from cached inputs of attention. A range is (first, end) in
-        tile columns, as wide as the array. If possible, its sums need at most half of the available
-        accumulators. Ranges of rotated keys begin with a head.
+        The layer ``op`` computes them from cached inputs of attention. A range is (first, end) in
+        tile columns (as wide as the array). If possible, the sums of a range need at most half of
+        the free accumulators. With rotary embeddings, a range of keys begins with a head.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns
@@ -255,8 +255,9 @@ def layer_of(tensor: Tensor) -> int:
 def identity_of(op: Convert, head_dim: int, config: Config) -> Linear:
     """Return the conversion ``op`` as a linear layer whose weights are an identity matrix.
 
-    The matrix has ``head_dim`` columns, rounded up to a multiple of the array's width, but at most
-    the result's number. The caller divides a wider result into ranges, with a product for each.
+    The matrix has ``head_dim`` columns, rounded up to a multiple of the array's width, but no more
+    columns than the result of ``op``. If the result has more columns, the caller must divide the
+    result into ranges, with a product for each range.
     """
     side = -(-head_dim // config.array.cols) * config.array.cols
     return Linear(op.source, op.target, np.eye(min(side, op.target.columns), dtype=int), op.rescale)

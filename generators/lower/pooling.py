@@ -14,11 +14,11 @@ from celosia.generators.program.image import Bytes
 
 
 def pool_bytes(op: Pool, total: int, rows: int, config: Config) -> Bytes:
-    """Return the constants for the mean of the first ``rows`` rows of a sequence.
+    """Return the constants for the mean of a sequence with ``rows`` rows, as bytes.
 
-    The result has one word of requantization parameters, which divide by ``rows``. Then come
-    ``total`` weights of one byte for the longest sequence. The first ``rows`` weights are 1, and
-    the others are 0.
+    The first bytes are a word of requantization parameters, which divide by ``rows``. Then come
+    ``total`` weights of one byte, where ``total`` is the length of the longest sequence. The first
+    ``rows`` weights are 1, and the others are 0.
     """
     ones = np.arange(total) < rows
     return np.concatenate([rescale_words(config, op.rescale(rows)).ravel(), ones.astype(np.uint8)])

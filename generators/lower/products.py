@@ -51,10 +51,13 @@ class Product:
     """Kind of the buffers that streamed weights are loaded into."""
 
     def within(self, first: int, end: int, cols: int) -> "Product | None":
-        """Return the part of the product in the tile columns ``first`` to ``end`` - 1, or None.
+        """Return the product with only the tile columns ``first`` to ``end`` - 1, or None.
 
-        A tile column has ``cols`` columns. Only products with weights in the array's weight slots
-        are divided. Other products are returned whole if their first tile column is in the range.
+        A tile column has ``cols`` columns.
+
+        - Weights in weight slots (array storage): the result has these tile columns.
+        - Other weights: the result is the whole product if its first tile column is in the range,
+          and otherwise None.
         """
         if not self.k_tiles:
             tile = self.held.tile
@@ -108,11 +111,11 @@ class Matrix:
     def parts(self, split: int, planes: int, tiles: tuple[int, int]) -> list[Product]:
         """Return the products that multiply by some rows and columns of the layer's weights.
 
-        - ``split``: index of a range of weight rows in :attr:`splits`.
-        - ``planes``: number of bit planes, from the highest on.
-        - ``tiles``: range (first, count) of tile columns, each as wide as the array.
+        - ``split``: index in :attr:`splits` of a range of weight rows.
+        - ``planes``: number of bit planes of nested weights, from the highest on.
+        - ``tiles``: range (first, count) of tile columns (as wide as the array).
 
-        For weights in weight slots, only ``split`` has an effect.
+        If the weights are in weight slots, only ``split`` has an effect.
         """
         held, (first, count) = self.splits[split], tiles
         if held[:1] and held[0].k_tiles:
@@ -156,10 +159,9 @@ class Matrix:
     def spaced_groups(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of a layer's tile columns into groups whose sums are equally spaced.
 
-        The method yields ((first, count), offset, distance), in accumulators of one tile column.
-        The offset is from the range to the group, and the distance from each tile column to the
-        next. For example, sums q0, q1, unused, q2, unused, q3 give ((0, 2), 0, 1) and ((2, 2), 3,
-        2).
+        The method yields ((first, count), offset of the group's sums, distance between sums), in
+        accumulators of one tile column. For example, the sums q0, q1, unused, q2, unused, q3 give
+        ((0, 2), 0, 1) and ((2, 2), 3, 2).
         """
         places = self.places[first : first + count]
         if not places:

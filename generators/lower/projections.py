@@ -1,6 +1,6 @@
 """Instructions of a decoder's linear layers, norms and requantizations.
 
-All programs of a decoder use them.
+Each of the decoder's programs is made by an object of the class :class:`Instructions`.
 """
 
 from collections.abc import Sequence
@@ -85,10 +85,11 @@ class Instructions(Rules):
         return [(text, 1) for text in range(self.texts)] if separate else [self.whole]
 
     def acc(self, name: str, rows: int) -> int:
-        """Return the first of ``rows`` accumulator rows that are reserved for sums named ``name``.
+        """Reserve ``rows`` accumulator rows for the sums ``name``, and return the first row.
 
         A later call with this name returns the same row. Sums of the MLP and of the output head may
-        share rows with other sums. Raises :class:`FitError` if there are too few rows.
+        share rows with other sums, such as those of attention. Raises :class:`FitError` if there
+        are too few rows.
         """
         return self.accumulators.named(name, rows, later=name.removesuffix("_thin") in BEHIND)
 
@@ -120,8 +121,8 @@ class Instructions(Rules):
     def take(self) -> list[Node]:
         """Return the instructions that were appended since the previous call of this method.
 
-        Later instructions do not use requantization parameters that the returned instructions have
-        loaded. They load the parameters again.
+        The next instructions load their requantization parameters again. They do not rely on loads
+        in the returned instructions.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
@@ -151,9 +152,9 @@ class Instructions(Rules):
         - ``source``: the activations, by default the layer's input.
         - ``rows``, ``tiles``: activation rows and tile columns (first, count), by default all.
         - ``split``: index of a range of weight rows, by default all ranges.
-        - ``acc``: accumulator row of row 0 and the first selected tile column.
+        - ``acc``: accumulator row for activation row 0 in the first tile column of ``tiles``.
 
-        For a layer with a low-rank correction, the call with tile column 0 must be first.
+        For a layer with a low-rank correction, the first call must include tile column 0.
         """
         matrix, low, rows = self.plan.matrices[op.target.name], op.low_rank, rows or self.whole
         tiles = tiles or (0, -(-op.target.columns // self.config.array.cols))
@@ -179,14 +180,15 @@ class Instructions(Rules):
         factor: int = 0,
         behind: Sequence[Rowwise] = (),
     ) -> None:
-        """Append the DRAIN instructions that requantize and write a layer's result.
+        """Append the DRAIN instructions that requantize a linear layer's sums and write the result.
 
-        - ``target``: place of the result, by default its buffer.
-        - ``rows``, ``tiles``: rows and tile columns to drain, by default all.
-        - ``acc``: accumulator row of row 0 and the first tile column.
-        - ``table``: first column for ``argmax``.
-        - ``factor``: text number for the output head.
-        - ``behind``: next operations. If the first is a rotation or gate, DRAIN includes it.
+        - ``target``: address of the result, by default its scratchpad buffer.
+        - ``rows``, ``tiles``: rows and tile columns (first, count), by default all.
+        - ``acc``: accumulator row for row 0 of the first tile column.
+        - ``table``: with flag ``argmax``, index of the first column among all scores.
+        - ``factor``: for the output head, number of the text to which the row belongs.
+        - ``behind``: operations after the layer. DRAIN includes a rotation or gate at the
+          beginning.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -297,13 +299,13 @@ class Instructions(Rules):
         return identity_of(convert, self.model.head_dim, self.config), rotated
 
     def multiply_ready(self, tensor: Tensor, columns: int, rows: Part | None = None) -> None:
-        """Append a linear layer's products with input columns that are already computed.
+        """Append the products of a linear layer with those input columns that are already computed.
 
-        - ``tensor``: the layer's input. The result is added to the residual stream.
-        - ``columns``: number of computed columns.
+        - ``tensor``: input of the layer, whose result is added to the residual stream.
+        - ``columns``: number of input columns that are computed, from column 0 on.
         - ``rows``: range (first, count), by default all rows.
 
-        Products of earlier calls are omitted.
+        Products that an earlier call has appended are not appended again.
         """
         rows = rows or self.whole
         op = self._takers[tensor.name]

@@ -296,10 +296,10 @@ class Memory:
         """Allocate words of the parameter memory, and return their location.
 
         - ``words``: requantization parameters, [words, bytes].
-        - ``for_sums``: true if SOFTMAX or NORM requantizes sums with these parameters, which may
-          have reserved words.
+        - ``for_sums``: true if SOFTMAX or NORM requantizes sums with these parameters. Some
+          configurations reserve words for this use.
 
-        :meth:`check_words` checks the number of words.
+        The method does not check whether the memory has enough words; :meth:`check_words` does.
         """
         for_sums &= self.config.pre_depth > 0
         others = self.pre_words if for_sums else self.words

@@ -134,7 +134,10 @@ class Rules(ABC):
 
     @abstractmethod
     def lower_attention(self, step: Step) -> None:
-        """Append the instructions of an attention."""
+        """Append the instructions of the attention ``step.op`` to the program.
+
+        Each subclass implements this method.
+        """
 
     def lower_rowwise(self, step: Step) -> None:
         """Append the instructions of a norm or a conversion, and of the operations after it.
@@ -171,9 +174,9 @@ class Rules(ABC):
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
         """Return indices of words in the parameter memory, and append their loads if necessary.
 
-        Each of ``wanted`` is (an operation's words, first, count). Count 0 selects all from
-        ``first`` on. The result has the index of each first selected word. Raises :class:`FitError`
-        if the memory has too few words.
+        Each of ``wanted`` is (an operation's words, first, count). It selects ``count`` words from
+        word ``first`` on, or with count 0 all of them. The result has the index of each first
+        selected word. Raises :class:`FitError` if the parameter memory has too few words.
         """
         # The words of the previous call are still there.
         if wanted == self._brought[0]:
@@ -215,13 +218,11 @@ class Rules(ABC):
     ) -> Iterator[Draft]:
         """Yield the instructions that multiply rows of activations by a linear layer's weights.
 
-        - ``splits``: indices of ranges of weight rows.
+        - ``splits``: indices of ranges of weight rows. The last range includes the second matrix of
+          a low-rank correction; the caller must append the product with the first matrix before.
         - ``rows``, ``tiles``: activation rows and tile columns (first, count).
-        - ``sums``: accumulators of the first row and tile column.
+        - ``sums``: accumulator address of the first row and tile column.
         - ``source``: the activations, by default the layer's input.
-
-        The last range includes a low-rank correction's second matrix. The caller must multiply by
-        the first one before.
         """
         m = self.row_operand(op.row + rows[0], rows[1], op.row + op.source.rows)
         low = matrix.correction if len(matrix.splits) - 1 in splits else []
@@ -256,11 +257,13 @@ class Rules(ABC):
         """Return the DRAIN instructions that requantize a linear layer's sums and write the result.
 
         - ``rows``, ``columns``: ranges (first, count) of the result.
-        - ``params``: first parameter word.
-        - ``target``: place of the result, by default its buffer.
-        - ``behind``: next operations. If the first is a rotation or gate, DRAIN includes it.
-        - ``table``, ``beside``: further operands (:meth:`Work.requantize`).
-        - ``factor``: text number, for the output head.
+        - ``params``: index of the first parameter word.
+        - ``target``: address of the result, by default its scratchpad buffer.
+        - ``behind``: operations after the layer. DRAIN includes a rotation or gate at the
+          beginning.
+        - ``beside``: address of that rotation's or gate's second input.
+        - ``table``: slot of an activation table, or a number for DRAIN's flags (``docs/isa.md``).
+        - ``factor``: for the output head, number of the text to which the row belongs.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -282,12 +285,12 @@ class Rules(ABC):
         return drains
 
     def chunks(self, ops: Sequence[Op], words: Sequence[int], rows: Sequence[Part]) -> Chunks:
-        """Return the instructions of successive norms and conversions, for some ranges of rows.
+        """Return the instructions of successive norms and conversions, range of rows by range.
 
         - ``words``: index of each operation's first parameter word.
-        - ``rows``: the ranges (first, count), which are processed one after another.
+        - ``rows``: ranges (first, count). One range passes all operations before the next range.
 
-        The result has (row after the range, instructions) for each range.
+        The result has (index of the row after the range, instructions) for each range.
         """
         chunks: Chunks = [(sum(part), []) for part in rows]
         for (_, nodes), (row, m) in zip(chunks, rows, strict=True):
@@ -306,11 +309,13 @@ class Rules(ABC):
         return chunks
 
     def drains_with_norms(self, drains: Sequence[Draft], chunks: Chunks) -> Iterator[Node]:
-        """Yield DRAIN instructions, and norms and conversions as soon as their rows are written.
+        """Yield DRAIN instructions, each followed by norms and conversions of the completed rows.
 
-        ``drains`` write rows in ascending order. Each of ``chunks`` is (end, instructions for rows
-        before ``end``). Yielded elements leave ``chunks``. A DRAIN and the norm directly after it
-        may become one instruction.
+        - ``drains``: write rows in ascending order.
+        - ``chunks``: pairs (end, instructions for the rows before ``end``). A pair leaves this list
+          when its instructions are yielded.
+
+        A DRAIN and the norm directly after it may become one instruction.
         """
         for drained in drains:
             nodes, written = list[Node]([drained]), drained.written
@@ -331,7 +336,7 @@ class Rules(ABC):
         place: View | None = None,
         anew: bool = True,
     ) -> Work:
-        """Return the operands of a vector engine's instruction, as a :class:`Work`.
+        """Return the addresses and sizes for a vector engine's instruction, as a :class:`Work`.
 
         - ``source``: address and stride of the input.
         - ``rows``, ``columns``: ranges (first, count) of ``target`` that are written.

@@ -1,7 +1,8 @@
 """Search for a fast program of an encoder, over tilings, loops, loads and addresses.
 
-The first of :data:`LOOPS` with which a program fits the machine is used. Then
-:mod:`celosia.generators.lower.search` improves the other settings.
+:data:`LOOPS` has combinations of loops, such as a loop over layers. The search uses the first
+combination with which a program fits the machine. Then :mod:`celosia.generators.lower.search`
+improves the other settings.
 """
 
 from collections.abc import Sequence
@@ -77,10 +78,10 @@ def schedule(
 ) -> PlacedTrial:
     """Return the fastest program found for an encoder, with its addresses and predicted cycles.
 
-    - ``batch``: number of inputs in a run, for which ``model`` is made.
+    - ``batch``: number of inputs in a run. ``model`` must be made for this number.
     - ``sparse``: true to allow sparse weight matrices.
     - ``search``: false to return the first program that fits.
-    - ``spills``: false to try fewer programs.
+    - ``spills``: true to also try programs that move tensors to external memory.
 
     Raises :class:`FitError` if no program fits.
     """
@@ -141,10 +142,10 @@ def first_plans(
 ) -> tuple[list[list[Choices]], ...]:
     """Return the compiler settings with which the search for an encoder's program begins.
 
-    The result has four lists of series. All settings of a series have the same loops.
+    The result has four lists of series. A series is a list of settings with the same loops.
 
     - List 0: all tensors stay in the scratchpad.
-    - List 1: the same, with less room for weights.
+    - List 1: as list 0, with less scratchpad room for weights.
     - List 2: each part of a product loads the model's input again.
     - List 3: tensors move to external memory if the scratchpad is full.
     """

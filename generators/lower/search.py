@@ -68,11 +68,13 @@ class Search:
         return self._lowered[choices]
 
     def skips_smaller(self, plan: Choices, refusal: FitError) -> bool:
-        """Return whether the search skips settings with smaller loads, after ``plan`` did not fit.
+        """Return True if the search skips all settings with smaller loads than ``plan``.
 
-        ``refusal`` is the error. The result is usually True for a program that is too long. It is
-        True for tensors that exceed the scratchpad without loads, unless :attr:`patient`. Otherwise
-        it is False.
+        The program with the settings ``plan`` does not fit. ``refusal`` is its error:
+
+        - The program is too long: usually True.
+        - The tensors alone exceed the scratchpad: True, unless :attr:`patient`.
+        - Any other reason: False.
         """
         if refusal.reason == Reason.TOO_LONG:
             # Smaller loads and blocks may save words in two cases: if each iteration loads the
@@ -128,10 +130,11 @@ class Search:
         return self._tried[key]
 
     def changes(self, plan: Choices) -> Sequence[Sequence[Mapping[str, Any]]]:
-        """Return the changes of ``plan`` that the search tries, as one list for each setting.
+        """Return the changes of the compiler settings ``plan`` that the search tries.
 
-        A change is a dictionary from field names of :class:`Choices` to new values. Many changes
-        also set ``ahead``, the distance between a load and its use, to the largest value.
+        The result has a list of alternative changes for each setting. A change is a dictionary from
+        field names of :class:`Choices` to new values. Many changes also set ``ahead``, the distance
+        between a load and its use, to the largest value.
         """
         bank = self.config.bank_bytes
         sizes = [bank * share // 8 for share in _EIGHTHS]
@@ -160,10 +163,11 @@ class Search:
         return axes
 
     def improve(self, best: PlacedTrial) -> list[PlacedTrial]:
-        """Return one or two programs, found by changing settings of ``best``, the fastest first.
+        """Return the fastest program found by changing one setting of ``best`` after another.
 
-        The method changes one setting after another. If :attr:`Choices.ends_ahead` makes ``best``
-        faster, the result has two programs, with and without it.
+        ``best`` is a trial: a program with its compiler settings. The list usually has one program.
+        If :attr:`Choices.ends_ahead` makes ``best`` faster, the search improves ``best`` with and
+        without it. The list then has both programs, the faster first.
         """
         plan, plans = best.source.choices, list[Choices]()
         # The iterations of a loop are at equal distances, which the last layer's end is not.

@@ -179,7 +179,7 @@ class Blob:
     _pieces: list[Bytes] = field(default_factory=list)
 
     def put(self, data: Bytes) -> Ref:
-        """Add ``data`` to the bytes of the next LOAD, and return their scratchpad address."""
+        """Add ``data`` to the data of the next LOAD, and return its scratchpad address."""
         place = Ref(self.buffer, self._begin + sum(piece.size for piece in self._pieces))
         self._pieces.append(data)
         return place
@@ -231,10 +231,12 @@ def least_size(config: Config) -> int:
 
 
 def stage_size(config: Config, occupied: int, most: int) -> int:
-    """Return the size (bytes) of each buffer into which weights are streamed.
+    """Return the size (bytes) of each scratchpad buffer into which weights are streamed.
 
-    It is the smallest of ``most``, 16 KiB, a quarter of a bank, and an eighth of the scratchpad
-    without ``occupied`` bytes, in whole lines. However, it is at least :func:`least_size`.
+    It is the smallest of these limits, in whole scratchpad lines, but at least :func:`least_size`:
+
+    - ``most``, 16 KiB, and a quarter of a scratchpad bank;
+    - an eighth of the scratchpad's free bytes, which are all but ``occupied`` bytes.
     """
     free = max(0, config.scratchpad.bytes - occupied) // 2
     line = config.line_bytes

@@ -58,8 +58,8 @@ def steps(
 def ending_ahead(graph: IntegerGraph) -> list[tuple[Op, ...]]:
     """Return a model's operations in sections: before the layers, each layer, after the layers.
 
-    A section that begins with a norm or a conversion of the residual stream loses this operation:
-    the function moves it to the end of the previous section.
+    No section begins with a norm or a conversion of the residual stream. The function moves such an
+    operation to the end of the previous section.
     """
     first, *rest = graph.before, *graph.layers, graph.after
     sections = [first]

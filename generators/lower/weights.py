@@ -129,8 +129,9 @@ def tiles_held(
 def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | None:
     """Return a mask [k, n] of a linear layer's weights, which is False for weights that are zero.
 
-    If ``looped`` is true, it is False only for weights that are zero in all layers. For nested
-    weights and matrices of low-rank corrections, the result is None: all weights must be stored.
+    If ``looped`` is true, the layers are iterations of a loop, and only weights that are zero in
+    all layers give False. The result is None if all weights must be stored: for nested weights, and
+    for matrices of low-rank corrections.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None

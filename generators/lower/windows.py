@@ -49,8 +49,11 @@ class Span:
 def most_rows(op: Attention, config: Config, most: int) -> int:
     """Return the largest number of query rows whose attention is computed together.
 
-    It is at most ``most``. In windowed attention, it is also at most twice the array's rows and,
-    with global tokens, ``op.window`` + 2.
+    The number is the smallest of these limits, and at least 1:
+
+    - always: ``most``;
+    - windowed attention: twice the number of the array's rows;
+    - windowed attention with global tokens: ``op.window`` + 2.
     """
     if not op.window:
         return most
