@@ -39,7 +39,7 @@ def store_engine(config: Config) -> StoreEngine:
 
 
 def matrix_engine(config: Config) -> MatrixEngine | SparseMatrixEngine:
-    """Return a configuration's matrix engine; it includes the sparse unit if configured."""
+    """Return a configuration's matrix engine, with a sparse unit if the configuration has one."""
     part = config.part(MatrixConfig)
     return MatrixEngine(part) if config.sparse is None else SparseMatrixEngine(part, config.sparse)
 

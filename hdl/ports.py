@@ -194,8 +194,8 @@ class HostPort(wiring.Signature):
 class TracePort(wiring.Signature):
     """Reports the vector engine's scratchpad writes: results (``o``) and a NORM's sums (``s``).
 
-    The sums of a NORM are those of its input and its residual, which it normalizes and also writes.
-    ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
+    The instruction NORM adds its input and its residual, normalizes the sums, and also writes these
+    sums. ``retire`` is 1 for one cycle when a vector command has completed, after its last write.
     """
 
     def __init__(self, access: Access):

@@ -16,10 +16,12 @@ from celosia.sim.regions import Region, regions, sizes
 def check_accesses(step: Step, config: Config) -> None:
     """Raise :class:`ProgramError` if an instruction accesses memory cells that it must not access.
 
-    - A cell must be inside its memory.
-    - A row in the scratchpad must not cross a bank.
-    - Rows in the scratchpad and in external memory must be aligned.
-    - An instruction must not read an accumulator row twice.
+    An instruction must follow these rules:
+
+    - A cell is inside its memory.
+    - A row in the scratchpad does not cross a bank.
+    - Rows in the scratchpad and in external memory are aligned.
+    - An accumulator row is read only once.
     """
     reads, writes = regions(step, config)
     for kind, touched in (("reads", reads), ("writes", writes)):

@@ -27,9 +27,9 @@ _ENGINES = len(Engine)
 class Memories:
     """Records of each engine's last read and last write of every memory cell in a run.
 
-    ``units`` maps a memory's name to the number of adjacent cells that share a record; the default
-    is one word of external memory, else one cell. If rows of a :class:`Region` begin at other
-    positions than multiples of it, false hazards are possible.
+    ``units`` maps a memory's name to the number of adjacent cells that share a record; by default,
+    one word of external memory, else one cell. If rows of a :class:`Region` do not begin at
+    multiples of this number, false hazards are possible.
     """
 
     def __init__(self, config: Config, units: Mapping[Memory, int] = MappingProxyType({})):

@@ -142,9 +142,9 @@ def pairs(b: Ints, rows: int) -> Ints:
 def place(slots: Ints, b: Ints, *, slot: int, transpose: bool) -> None:
     """Write b [k, n] as tiles to the array's tile memory [depth, rows, cols], from tile ``slot``.
 
-    The last tiles are padded to ``cols`` columns with zeros. Their rows beyond ``k`` become 0 if
-    ``transpose`` is true, otherwise they keep their values. ``transpose`` is true if b is stored
-    transposed in the scratchpad.
+    The last tiles are padded to ``cols`` columns with zeros. Rows of these tiles beyond ``k``
+    become 0 if ``transpose`` is true, otherwise they keep their values. ``transpose`` is true if b
+    is stored transposed in the scratchpad.
     """
     _, rows, cols = slots.shape
     tiles = cut(b, rows, cols)  # [nt, kt, rows, cols]

@@ -75,7 +75,7 @@ def norm_parameters(
     """Return the bias, multiplier and shift, [n] each, that requantize the output of a norm.
 
     The result maps normalized elements v (:func:`normalize`) to ``(gamma * v + beta) / y_scale``.
-    An ``abs(gamma)`` below about ``2**-15 * abs(beta)`` is replaced by that. Raises
+    If ``abs(gamma)`` is below about ``2**-15 * abs(beta)``, this bound replaces it. Raises
     :class:`InputError` if ``abs(gamma) / y_scale`` is 2**16 or more.
     """
     gammas = np.asarray(gamma, dtype=np.float64)

@@ -20,8 +20,9 @@ _RSQRT = rsqrt_polynomial()
 def normalize(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (fraction, exponent) of integers from 0 to ``2**64 - 1`` of any shape.
 
-    The exponent is the position of the leading one. The fraction is the ``FRACTION_WIDTH`` bits
-    after it; lower bits are dropped. The exponent of 0 is 0.
+    The exponent of an integer is the position of its leading one, from bit 0 on. The fraction is
+    the ``FRACTION_WIDTH`` bits below the leading one; lower bits are dropped. The exponent of 0 is
+    0.
     """
     left = np.asarray(x).astype(np.uint64)
     exponent = np.where(left == 0, 0, 63)
@@ -36,8 +37,9 @@ def normalize(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def reciprocal(x: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (mantissa, exponent): ``1 / x`` is approximately ``mantissa * 2**exponent``.
 
-    ``x`` holds integers from 0 to ``2**64 - 1``. The mantissa is from ``2**16`` to ``2**17 - 1``.
-    Powers of two are exact. For 0, mantissa and exponent are 0.
+    ``x`` holds integers from 0 to ``2**64 - 1`` of any shape. The mantissa is from ``2**16`` to
+    ``2**17 - 1``. If ``x`` is a power of two, the result is exact. If ``x`` is 0, mantissa and
+    exponent are 0.
     """
     fraction, exponent = normalize(x)
     return _round(x, evaluate(_RECIPROCAL, fraction), exponent)

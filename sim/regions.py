@@ -77,9 +77,9 @@ def _tiles(step: Step, config: Config) -> int:
 def stored_rows(step: Step, config: Config) -> int:
     """Return the number of scratchpad rows that store an instruction's matrix B [k, n].
 
-    INT8 takes ``k`` rows. With the flag ``grouped``, each ``array.rows`` rows (or the rest) have
-    one more row, of scales. A weight format takes :meth:`WeightFormat.stored_rows`. The flag
-    ``b_transpose`` is not allowed.
+    INT8 weights take ``k`` rows. With the flag ``grouped``, they take a row of scales more for each
+    ``array.rows`` rows or fewer. Other formats take :meth:`WeightFormat.stored_rows`. The
+    instruction must not have the flag ``b_transpose``.
     """
     index = index_of(step.flags)
     if not index:

@@ -60,8 +60,8 @@ def requantize(
     """Return 32-bit sums ``x``, requantized by equation (1) of ``docs/numerics.md``.
 
     1. ``x + bias`` is shifted left by a positive ``shift``, and wraps at 32 bits.
-    2. The result is multiplied by ``multiplier / 2**31``, ties up.
-    3. A negative ``shift`` shifts right, ties away from zero.
+    2. The result is multiplied by ``multiplier / 2**31`` and rounded, ties up.
+    3. A negative ``shift`` shifts right and rounds, ties away from zero.
     4. ``zero`` is added; the sum is clamped to ``low`` and ``high``.
 
     Raises :class:`InputError` if a shift is not from -31 to 30.
@@ -82,8 +82,8 @@ def times_factor(
     """Return (multiplier, shift) of a requantization scale times a row's factor.
 
     The scale is ``multiplier * 2**(shift - 31)``; ``multiplier`` must be 0 or at least 2**30 in
-    magnitude. The factor is ``mantissa / 2**right``, of 17 bits. The product has 15 significant
-    bits, and its shift is clamped to -31..30.
+    magnitude. The factor is ``mantissa / 2**right``, with a mantissa of 17 bits. The product has 15
+    significant bits, and its shift is clamped to -31..30.
     """
     product = (np.asarray(multiplier, np.int64) >> 16) * np.asarray(mantissa, np.int64)
     big = (np.abs(product) >> 31).astype(np.int64)
@@ -98,8 +98,9 @@ class FactorError(InputError):
 def quantize_multiplier(real: float) -> tuple[int, int]:
     """Return ``(multiplier, shift)`` nearest to a real factor, as TFLite's QuantizeMultiplier does.
 
-    The factor is ``multiplier * 2**(shift - 31)``, to 31 significant bits; below 2**-32 it is ``(0,
-    0)``. Raises :class:`FactorError` if it is not finite, or 2**30 or more in magnitude.
+    The factor is ``multiplier * 2**(shift - 31)``, to 31 significant bits. A magnitude below 2**-32
+    gives ``(0, 0)``. Raises :class:`FactorError` if the factor is not finite, or its magnitude is
+    2**30 or more.
     """
     if not math.isfinite(real):
         raise FactorError(f"Requantization factor must be finite, not {real}")

@@ -72,8 +72,8 @@ def rotary_table(
     """Return the cosines and sines of rotary embedding, [positions, width], in Q1.15.
 
     Columns 2j and 2j + 1 have cosine and sine of ``position / base**(2 * j / head_dim)``; they
-    repeat from column ``head_dim`` on. ``width`` must exceed all :func:`rotary_places`. Raises
-    :class:`InputError` if ``head_dim`` is odd or not positive.
+    repeat from column ``head_dim`` on. ``width`` must exceed all indices of :func:`rotary_places`.
+    Raises :class:`InputError` if ``head_dim`` is odd or not positive.
     """
     if head_dim < 2 or head_dim % 2:
         raise InputError(f"Rotary head_dim must be even and positive, not {head_dim!r}")

@@ -71,9 +71,9 @@ def fixed(mantissa: Ints, shift: Ints) -> Ints:
 def divide(mantissa: Ints, shift: Ints, inverse: Ints, exponent: Ints) -> Ints:
     """Return the softmax probabilities [..., n] of exponentials, in units of ``2**-24``.
 
-    Each is rounded to nearest, ties up. An exponential is ``mantissa * 2**-(16 + shift)``. The sum
-    of a row's exponentials, in units of ``2**-28``, has the reciprocal ``inverse * 2**exponent``
-    [..., 1]; ``inverse`` is 0 for a sum of 0.
+    Results are rounded to nearest, ties up. An exponential is ``mantissa * 2**-(16 + shift)``. The
+    sum of a row's exponentials, in units of ``2**-28``, has the reciprocal ``inverse *
+    2**exponent`` [..., 1]; ``inverse`` is 0 for a sum of 0.
     """
     # p = mantissa * 2**-(16 + shift) * inverse * 2**(exponent + 28), rounded to nearest, up at ties
     scale = OCTAVE_MANTISSA - WEIGHT_FRACTION - PROBABILITY_FRACTION - exponent  # at least 8

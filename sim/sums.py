@@ -18,8 +18,8 @@ _PRODUCTS = (Opcode.MATMUL, Opcode.SPARSE)
 class Sums:
     """Records, for each accumulator row, the columns that a program may read.
 
-    These are the columns that every product since the last read has computed. A read sets the row
-    to zero; all columns of such a row may be read.
+    A program may read the columns that every product since the row's last read has computed. A read
+    sets the row to zero; all columns of such a row may be read.
     """
 
     def __init__(self, config: Config):

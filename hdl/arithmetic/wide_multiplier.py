@@ -50,8 +50,8 @@ class WideMultiplier(Component):
     """A multiplier whose ``p`` is the 64-bit product of the signed numbers ``a`` and ``b``.
 
     ``b_en`` loads ``b``. In the same or a later cycle, ``start`` loads ``a``; ``p`` is valid two
-    cycles later, and ``busy`` is 1 in between. If ``rounds`` is 1 together with ``start``, ``p``
-    includes ``2**30``.
+    cycles later, and ``busy`` is 1 in between. If ``rounds`` is 1 together with ``start``,
+    ``2**30`` is added to the product ``p``.
     """
 
     a: In(32)

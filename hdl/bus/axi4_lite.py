@@ -27,8 +27,8 @@ class Response(enum.Enum, shape=2):
 class Axi4LiteControl(Component):
     """Connects the register bus ``host`` to AXI4-Lite as a subordinate (AMBA AXI, IHI 0022).
 
-    Register n is the word at byte 4n. A write takes three cycles, a read four; if both wait, they
-    alternate. A write of fewer than four bytes has no effect, and is answered by SLVERR.
+    Register n is the word at byte 4n. A write takes three cycles, a read four; waiting writes and
+    reads alternate. A write of fewer than four bytes has no effect, and is answered by SLVERR.
     """
 
     port_meanings = PORT_MEANINGS

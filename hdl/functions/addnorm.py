@@ -143,8 +143,8 @@ class AddNormUnit(Component):
     with ties up. ``n`` is the number of elements of a row. ``rms`` selects the RMS norm instead of
     the layer norm. ``eps`` is added to ``n**2`` times the variance. Throughput is one beat per
     cycle. The first normalized beat follows the row's last input beat by ``latency`` cycles. If
-    ``parity`` is true, ``errors`` reports wrong words. Raises :class:`InputError` if ``lanes`` is
-    below 1, or ``max_row`` not 1 to 8192.
+    ``parity`` is true, ``errors`` reports stored words with wrong parity. Raises
+    :class:`InputError` if ``lanes`` is below 1, or ``max_row`` is not from 1 to 8192.
     """
 
     i: stream.Interface

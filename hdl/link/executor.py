@@ -27,9 +27,9 @@ _WAITING = (Command.READ_MEMORY, Command.WRITE_MEMORY, Command.LOAD_PROGRAM, Com
 class LinkExecutor(Component):
     """Executes requests of the host link (``celosia.arch.link``) one after another.
 
-    ``i`` receives a request's header. Byte ``payload_addr`` of its payload must be on
-    ``payload_data`` one cycle later. ``o`` and ``o_bytes`` output the answer. ``owns`` is 1 while
-    the link accesses external memory.
+    ``i`` receives the header of a request. ``payload_addr`` selects a byte of the request's
+    payload, which must be on ``payload_data`` one cycle later. ``o`` and ``o_bytes`` output the
+    answer. ``owns`` is 1 while the link accesses external memory.
     """
 
     def __init__(self, memory: Memory, *, program_depth: int, identity: Identity):

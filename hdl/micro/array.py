@@ -19,10 +19,10 @@ class MicroArray(Component):
     - ``blank``: the next weight is 0.
     - ``enter``: the next activation is ``byte``.
     - ``enters``: the next two activations are the bytes of ``word``.
-    - ``begin``: sums of the next vector are for accumulator row ``row``, of later vectors for the
+    - ``begin``: the next vector's sums go to accumulator row ``row``; later vectors' sums go to the
       rows after it.
     - ``take``: row ``row`` is read and cleared, at least three cycles after the last activation.
-    - ``step``: ``sum``, column 0 of this row in the cycle after ``take``, advances by a column.
+    - ``step``: ``sum`` advances by a column of this row, from column 0 in the cycle after ``take``.
 
     Weights are loaded row by row, with a 0 after each row if ``cols`` is odd.
     """

@@ -13,7 +13,7 @@ class CreditQueue(Component):
     """Queues the outputs of a pipeline of ``latency`` cycles that cannot stall.
 
     - ``room``: 1 if a payload may enter the pipeline.
-    - ``taken``: must be 1 if a payload enters it.
+    - ``taken``: must be 1 if a payload enters the pipeline.
     - ``i``: the pipeline's output.
     - ``o``: the payloads in order, up to one per cycle, from the cycle of arrival on.
     """

@@ -86,7 +86,10 @@ def chain(sink: Any, source: Any, *names: str) -> list[Any]:
 
 
 def late_field(m: Module, record: Any, name: str, cycles: int) -> Value:
-    """Return the field ``name`` of a record, delayed by ``cycles`` cycles; 0 without this field."""
+    """Return the field ``name`` of a record, delayed by ``cycles`` cycles.
+
+    The result is 0 if the record does not have this optional field.
+    """
     if not has(record, name):
         return Const(0, 1)
     return delay(m, getattr(record, name), cycles, name=name)
