@@ -246,11 +246,11 @@ def fastest(
 
 
 def check_words(memory: Memory, words: int, *, least: bool = False, tensor_bytes: int = 0) -> None:
-    """Raise :class:`FitError` if a model needs more than the program memory's words.
+    """Raise :class:`FitError` if a model's programs are longer than the program memory.
 
-    ``words`` is the length of the model's programs, or a lower bound if ``least`` is true. The
-    error proposes a larger program memory, or a scratchpad of at least ``tensor_bytes`` bytes,
-    whose larger loads need fewer words. With ``least``, the error is :attr:`FitError.hopeless`.
+    ``words`` is the length of the programs, or a lower bound if ``least`` is true. The error
+    proposes a larger program memory, or a scratchpad of at least ``tensor_bytes`` bytes for larger
+    and fewer loads. If ``least`` is true, the error says that smaller loads do not help.
     """
     config = memory.config
     if words > config.control.program_depth:

@@ -38,11 +38,11 @@ class _Read:
 def conflicts(
     drafts: Sequence[Draft], timeline: Sequence[Span], config: Config
 ) -> dict[Pair, float]:
-    """Return for pairs of buffers in how many cycles one bank would have to read both buffers.
+    """Return the number of cycles in which two buffers are read, for pairs of buffer names.
 
-    ``drafts`` are the instructions of a program. ``timeline`` has (first cycle, cycle after the
-    last) for each instruction. The result is a dictionary from pairs of buffer names to cycles,
-    without pairs of 0 cycles.
+    If such buffers are in one bank, one of the reads waits. ``drafts`` are the instructions of a
+    program. ``timeline`` has (first cycle, cycle after the last) for each instruction. Pairs of 0
+    cycles are omitted.
     """
     costs: dict[Pair, float] = defaultdict(float)
     matrix: list[_Read] = []

@@ -15,8 +15,8 @@ def batched(model: QuantizedModel, count: int) -> QuantizedModel:
     """Return a model that computes ``count`` inputs in one run.
 
     Row ``i * rows + j`` of a tensor is row j of input i. Raises :class:`InputError` if ``count`` is
-    not positive, or if it is above 1 and inputs differ in length or an operation takes a single
-    row.
+    not positive. A ``count`` above 1 is also refused for models with inputs of variable length, a
+    class token or class pooling.
     """
     description = model.description
     if count < 1:

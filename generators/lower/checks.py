@@ -27,7 +27,7 @@ def checked_graph(
 ) -> Graph[D]:
     """Check that a machine supports a model, and return the model with rounded multipliers.
 
-    ``rows`` is the most tokens of one text in a run. Memory sizes are not checked.
+    ``rows`` is the largest number of tokens of one text in a run. Memory sizes are not checked.
 
     - A unit is missing, or a row or sum is too long for a unit: raises :class:`FitError`, which
       proposes values for fields of ``config``.

@@ -133,9 +133,9 @@ def check_layers(
 ) -> None:
     """Raise :class:`InputError` before calibration if a large model does not fit a configuration.
 
-    The first :data:`LAYERS` layers are quantized. If all layers are alike, the others are copies,
-    and the whole model is checked. The error names larger configurations that fit. ``progress`` is
-    called before each compilation for a larger configuration.
+    The first :data:`LAYERS` layers are quantized. If all layers are alike, the other layers are
+    copies, and the whole model is checked. The error names larger configurations that fit.
+    ``progress`` is called before each compilation for a larger configuration.
     """
     names = _linear_weights(model)
     if model.layers <= LAYERS or sum(weights[name].size for name in names) < MANY:

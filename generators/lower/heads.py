@@ -36,8 +36,8 @@ class Heads:
         """Return the row stride (bytes) of attention probabilities in the scratchpad.
 
         A row has one byte for each key to which the query rows ``part`` (first, count) attend. The
-        size is rounded up to the scratchpad's alignment. The row stride of scores is twice as
-        large.
+        size of a row is rounded up to the scratchpad's alignment. The row stride of scores is twice
+        as large.
         """
         return aligned(self.layout.spans[part].columns, self.config)
 

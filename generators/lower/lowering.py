@@ -165,8 +165,8 @@ class Lowering(Rules):
     def reload(self, tensor: Tensor, column: int) -> list[Draft]:
         """Return a list with the LOAD of a tensor's block of columns that begins at ``column``.
 
-        A block has a separate scratchpad buffer. If no block begins there, or if the tensor stays
-        in the scratchpad, the list is empty.
+        A block has a separate scratchpad buffer. The list is empty if no block begins at this
+        column, or if the tensor stays in the scratchpad.
         """
         if tensor.buffer not in self.arriving:
             return []
@@ -220,9 +220,9 @@ class Lowering(Rules):
     ) -> list[Node]:
         """Return the instructions of an operation that is divided into parts.
 
-        ``make(first, count)`` returns the instructions of one part in ``pieces``. If
-        ``choices.loop_parts`` is true, all parts that are as large as the first one are iterations
-        of a loop.
+        ``pieces`` has the parts (first, count). ``make(first, count)`` returns the instructions of
+        one part. If ``choices.loop_parts`` is true, all parts that are as large as the first one
+        are iterations of a loop.
         """
         if not self.choices.loop_parts or len(pieces) == 1:
             return [node for part in pieces for node in make(*part)]

@@ -46,10 +46,10 @@ def _moved(
 
 
 def moved_rows(size: int, longest: int) -> list[tuple[int, int, int]]:
-    """Divide ``size`` contiguous bytes into rows for load or store instructions.
+    """Divide ``size`` contiguous bytes into rows for one or two load or store instructions.
 
-    The result has (first byte, number of rows, bytes of a row) for one or two instructions. A row
-    has at most ``longest`` bytes.
+    The result has (first byte, number of rows, bytes of a row) for each instruction. A row has at
+    most ``longest`` bytes.
     """
     row = min(size, longest)
     rest = size % row

@@ -137,10 +137,10 @@ class Plan:
     def keep(self, *rescales: Rescale, by_tile: bool = False, for_sums: bool = False) -> Words:
         """Store requantization parameters as parameter words, and return the location of the words.
 
-        A word has one column's parameters for each vector lane. Each of ``rescales`` begins a new
-        word.
+        A word has the parameters of one column for each lane of the vector engine. Each of
+        ``rescales`` begins a new word.
 
-        - ``by_tile``: true for DRAIN. Each tile column (as wide as the array) also begins a new
+        - ``by_tile``: true for DRAIN. Each tile column (as wide as the array) then begins a new
           word.
         - ``for_sums``: true for SOFTMAX or NORM of accumulator sums, which may have reserved words.
         """
@@ -222,9 +222,9 @@ class Plan:
     def recomputed_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Return the ranges of columns in which a run computes keys or values of all tokens again.
 
-        The layer ``op`` computes them from cached inputs of attention. A range is (first, end) in
-        tile columns (as wide as the array). If possible, the sums of a range need at most half of
-        the free accumulators. With rotary embeddings, a range of keys begins with a head.
+        The layer ``op`` computes keys or values from cached inputs of attention. A range is (first,
+        end) in tile columns (as wide as the array). If possible, the sums of a range need at most
+        half of the free accumulators. With rotary embeddings, a range of keys begins with a head.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns

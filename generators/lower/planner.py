@@ -57,8 +57,9 @@ def plan(
 ) -> Plan:
     """Return a decoder's :class:`Plan`, which has the addresses of weights, caches and parameters.
 
-    It includes the instructions that load data to stay on the chip, as ``placement`` selects.
+    The plan includes the instructions that load the data that stay on the chip.
 
+    - ``placement``: selects these data.
     - ``memory_bytes``: most bytes of one load.
     - ``sparse``: true to allow sparse weight matrices.
 

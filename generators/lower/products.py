@@ -159,9 +159,9 @@ class Matrix:
     def spaced_groups(self, first: int, count: int) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Divide a range of a layer's tile columns into groups whose sums are equally spaced.
 
-        The method yields ((first, count), offset of the group's sums, distance between sums), in
-        accumulators of one tile column. For example, the sums q0, q1, unused, q2, unused, q3 give
-        ((0, 2), 0, 1) and ((2, 2), 3, 2).
+        The method yields ((first, count), offset from the range's first sums, distance between
+        sums). The unit of both is the accumulators of one tile column. For example, q0, q1, unused,
+        q2, unused, q3 give ((0, 2), 0, 1) and ((2, 2), 3, 2).
         """
         places = self.places[first : first + count]
         if not places:

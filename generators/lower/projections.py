@@ -185,10 +185,10 @@ class Instructions(Rules):
         - ``target``: address of the result, by default its scratchpad buffer.
         - ``rows``, ``tiles``: rows and tile columns (first, count), by default all.
         - ``acc``: accumulator row for row 0 of the first tile column.
-        - ``table``: with flag ``argmax``, index of the first column among all scores.
-        - ``factor``: for the output head, number of the text to which the row belongs.
-        - ``behind``: operations after the layer. DRAIN includes a rotation or gate at the
-          beginning.
+        - ``table``: with the flag ``argmax`` (column of the largest score), index of the first
+          column.
+        - ``factor``: for the output head, number of the text whose row is requantized.
+        - ``behind``: operations after the layer. If a rotation or gate is first, DRAIN computes it.
         """
         name, cols, groups = op.target.name, self.config.array.cols, self.config.lane_groups
         matrix, beside, rows = self.plan.matrices[name], None, rows or self.whole
@@ -319,9 +319,9 @@ class Instructions(Rules):
     def residual(self, op: Linear, behind: Sequence[Rowwise]) -> None:
         """Append the instructions of a linear layer and of the addition to the residual stream.
 
-        Products come first, except those that :meth:`multiply_ready` has appended. Each group of
-        rows (:attr:`apart`) is then added to the stream, and passes the norms and conversions in
-        ``behind``.
+        Products come first, except those that :meth:`multiply_ready` has appended. Then, for each
+        group of rows (:attr:`apart`), the layer's result is added to the stream, and the norms and
+        conversions in ``behind`` follow.
         """
         for rows in self.apart:
             self.multiply_ready(op.source, op.source.columns, rows)

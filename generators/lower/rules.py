@@ -174,9 +174,9 @@ class Rules(ABC):
     def params(self, *wanted: tuple[Words, int, int]) -> list[int]:
         """Return indices of words in the parameter memory, and append their loads if necessary.
 
-        Each of ``wanted`` is (an operation's words, first, count). It selects ``count`` words from
-        word ``first`` on, or with count 0 all of them. The result has the index of each first
-        selected word. Raises :class:`FitError` if the parameter memory has too few words.
+        Each of ``wanted`` is (an operation's words, first, count). The count 0 selects all words
+        from ``first`` on. The result has the index of each first selected word. Raises
+        :class:`FitError` if the parameter memory has too few words.
         """
         # The words of the previous call are still there.
         if wanted == self._brought[0]:
@@ -259,11 +259,11 @@ class Rules(ABC):
         - ``rows``, ``columns``: ranges (first, count) of the result.
         - ``params``: index of the first parameter word.
         - ``target``: address of the result, by default its scratchpad buffer.
-        - ``behind``: operations after the layer. DRAIN includes a rotation or gate at the
-          beginning.
-        - ``beside``: address of that rotation's or gate's second input.
-        - ``table``: slot of an activation table, or a number for DRAIN's flags (``docs/isa.md``).
-        - ``factor``: for the output head, number of the text to which the row belongs.
+        - ``behind``: operations after the layer. If a rotation or gate is first, DRAIN computes it.
+        - ``beside``: address of the second input of this rotation or gate.
+        - ``table``: DRAIN's operand ``table``, such as the slot of an activation table
+          (``docs/isa.md``).
+        - ``factor``: for the output head, number of the text whose row is requantized.
         """
         made, drains = (op, *behind)[-1].target, list[Draft]()
         marks = [] if target else [mark - rows[0] for mark in self.blocks[made.buffer].row_marks]
@@ -285,7 +285,7 @@ class Rules(ABC):
         return drains
 
     def chunks(self, ops: Sequence[Op], words: Sequence[int], rows: Sequence[Part]) -> Chunks:
-        """Return the instructions of successive norms and conversions, range of rows by range.
+        """Return the instructions of successive norms and conversions, for each range in ``rows``.
 
         - ``words``: index of each operation's first parameter word.
         - ``rows``: ranges (first, count). One range passes all operations before the next range.

@@ -163,11 +163,11 @@ class Search:
         return axes
 
     def improve(self, best: PlacedTrial) -> list[PlacedTrial]:
-        """Return the fastest program found by changing one setting of ``best`` after another.
+        """Change one setting of ``best`` after another, and return the fastest programs in a list.
 
         ``best`` is a trial: a program with its compiler settings. The list usually has one program.
-        If :attr:`Choices.ends_ahead` makes ``best`` faster, the search improves ``best`` with and
-        without it. The list then has both programs, the faster first.
+        If :attr:`Choices.ends_ahead` makes ``best`` faster, both versions of ``best`` are improved.
+        The list then has two programs, the faster first.
         """
         plan, plans = best.source.choices, list[Choices]()
         # The iterations of a loop are at equal distances, which the last layer's end is not.

@@ -105,7 +105,8 @@ class Stage:
     def piece(self, piece: Piece, kind: str = WEIGHTS, stride: int = 0) -> Ref:
         """Append a LOAD of ``piece`` to the program, and return the scratchpad address of its data.
 
-        - ``kind``: :data:`WEIGHTS`, :data:`WORDS` or :data:`THIN`, each with separate buffers.
+        - ``kind``: :data:`WEIGHTS`, :data:`WORDS` (requantization parameters) or :data:`THIN`
+          (low-rank corrections). Each kind has separate buffers.
         - ``stride``: row stride (bytes) in the buffer, 0 for contiguous rows.
         """
         buffer = f"{kind}{self._counts[kind] % STAGES}"
@@ -179,7 +180,10 @@ class Blob:
     _pieces: list[Bytes] = field(default_factory=list)
 
     def put(self, data: Bytes) -> Ref:
-        """Add ``data`` to the data of the next LOAD, and return its scratchpad address."""
+        """Add ``data`` to the data of the next LOAD, and return their place in the scratchpad.
+
+        The place is the scratchpad address of the first byte of ``data``.
+        """
         place = Ref(self.buffer, self._begin + sum(piece.size for piece in self._pieces))
         self._pieces.append(data)
         return place

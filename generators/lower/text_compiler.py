@@ -32,7 +32,7 @@ PIECES = (LONGEST_ROW, LONGEST_ROW * 3 // 4)
 def skips_zeros(config: Config) -> bool:
     """Return whether a machine can skip multiplications by the zeros in a decoder's weights.
 
-    This needs the zero-skip unit (``sparse_lanes``), and weights that are loaded in each run.
+    The machine needs the zero-skip unit (``sparse_lanes``), and weights that each run loads.
     """
     return config.sparse_lanes > 0 and config.array.weight_depth <= RING_SLOTS
 

@@ -100,11 +100,13 @@ def split(total: int, parts: int) -> list[tuple[int, int]]:
 def tiles_held(
     op: Linear, whole: WeightRectangle, config: Config, used: Mask | None, ratio: int, height: int
 ) -> list[WeightRectangle]:
-    """Divide a rectangle of a layer's weights into smaller ones to store, without tiles of zeros.
+    """Return the rectangles of a layer's weights to store, without large areas of zeros.
 
-    - ``used``: False for weights that are zero. If it is None, all are stored.
+    The rectangles cover the nonzero weights of the rectangle ``whole``.
+
+    - ``used``: mask, False for weights that are zero. If it is None, all of ``whole`` is stored.
     - ``height``: number of activation rows in a product.
-    - ``ratio``: fewest cycles that each additional program word must save.
+    - ``ratio``: cycles that the omission of an area must save for each additional program word.
     """
     if used is None:
         return [whole]
@@ -197,9 +199,9 @@ def stored_parts(
 ) -> Iterator[tuple[WeightRectangle, Bytes]]:
     """Yield the bytes to store for the rectangle ``whole`` of a layer's weights.
 
-    - Usually: a pair (rectangle, bytes of a dense matrix) for each rectangle in ``held``. They
+    - Usually: (rectangle, bytes of a dense matrix) for each rectangle in ``held``. These rectangles
       contain all nonzero weights.
-    - If it is faster and not larger: only (``whole``, bytes of a sparse matrix).
+    - If a sparse matrix is faster and not larger: only (``whole``, bytes of the sparse matrix).
 
     ``height`` is the number of activation rows in a product, or 0 to exclude sparse matrices.
     """

@@ -42,7 +42,7 @@ class Span:
 
     @property
     def columns(self) -> int:
-        """Number of keys, which is the number of the scores' columns."""
+        """Number of keys to which the query rows attend, and of columns in their scores."""
         return sum(count for _, count in self.pieces)
 
 
