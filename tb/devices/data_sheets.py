@@ -17,13 +17,19 @@ class Time:
     clocks: int = 0
 
     def at(self, period: float) -> float:
-        """Return the time in nanoseconds, given the clock's period (ns)."""
+        """Return the longer of ``ns`` nanoseconds and ``clocks`` clock periods, in nanoseconds.
+
+        ``period`` is the clock period (ns).
+        """
         return max(self.ns, self.clocks * period)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SdramSheet:
-    """Timing and sizes in an SDR SDRAM chip's data sheet; field ``rcd`` is tRCD, and so on."""
+    """Timing and size of an SDR SDRAM chip, from the chip's data sheet.
+
+    The timing fields have the parameters' names in lower case: ``rcd`` is tRCD.
+    """
 
     source: str
     seen: bool
@@ -74,9 +80,10 @@ class SdramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class PsramSheet:
-    """Timing and sizes in a HyperBus PSRAM die's data sheet; field ``rp`` is tRP, and so on.
+    """Timing and size of a HyperBus PSRAM die, from the die's data sheet.
 
-    Times are in nanoseconds, but ``vcs`` and ``csm`` are in microseconds.
+    The timing fields have the parameters' names in lower case: ``rp`` is tRP. Times are in
+    nanoseconds, but ``vcs`` and ``csm`` are in microseconds.
     """
 
     source: str
@@ -116,9 +123,11 @@ class PsramSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class FlashSheet:
-    """Timing and size in an SPI flash chip's data sheet; field ``shsl`` is tSHSL, and so on.
+    """Timing and size of an SPI flash chip, from the chip's data sheet.
 
-    Times are in nanoseconds, but ``res1``, ``rst`` and ``vsl`` are in microseconds.
+    The timing fields have the parameters' names in lower case: ``shsl`` is tSHSL. Times are in
+    nanoseconds, but ``res1``, ``rst`` and ``vsl`` are in microseconds. ``size`` is in bytes,
+    ``frequency`` is in MHz.
     """
 
     source: str
@@ -140,9 +149,10 @@ class FlashSheet:
 
 @dataclass(frozen=True, kw_only=True)
 class Ddr3Sheet:
-    """Timing and sizes in a DDR3 SDRAM chip's data sheet; field ``rp`` is tRP, and so on.
+    """Timing and size of a DDR3 SDRAM chip, from the chip's data sheet.
 
-    All times are in nanoseconds. ``bits`` is the width of the data bus.
+    The timing fields have the parameters' names in lower case: ``rp`` is tRP. All times are in
+    nanoseconds. ``bits`` is the width of the data bus.
     """
 
     source: str

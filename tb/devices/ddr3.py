@@ -13,11 +13,11 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 
 
 class Bus:
-    """Model of two DDR3 byte lanes, and of the registers by which a circuit initializes them.
+    """Model of two DDR3 byte lanes, and of the registers by which a circuit sets their read timing.
 
-    ``windows`` lists, for each lane, the read delays that work, by bit slip. In the final test,
-    lanes in ``late`` always pass, lanes in ``wrong`` return a wrong bit, and lanes in ``silent``
-    send no strobe.
+    ``windows[lane][slip]`` is the range of read delays that work at a bit slip. In the final test
+    after the search for delays, lanes in ``late`` pass, lanes in ``wrong`` return a wrong bit, and
+    lanes in ``silent`` send no strobe.
     """
 
     def __init__(

@@ -15,7 +15,10 @@ _DUMMY = 8  # clocks of both
 
 @dataclass
 class FlashModes:
-    """The modes of a flash chip, which commands may have changed before the machine starts."""
+    """Operating modes of a flash chip, such as power-down, in which the chip's model starts.
+
+    Earlier commands to the chip may have set these modes before the machine starts.
+    """
 
     asleep: bool = False
     """True if the chip is in power-down."""

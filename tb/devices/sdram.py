@@ -11,8 +11,8 @@ _SLACK = 1e-6  # nanoseconds
 class SdramModel:
     """A model of an SDR SDRAM chip at its pins, which asserts the data sheet's rules.
 
-    ``clock`` is the clock (Hz). A broken chip sends the data of a READ ``late`` cycles too late, or
-    inverts the output bits ``wrong``.
+    ``clock`` is the clock frequency (Hz). Two arguments model a broken chip: data of a READ come
+    ``late`` cycles too late, and the output bits in the mask ``wrong`` are inverted.
     """
 
     def __init__(self, sheet: SdramSheet, clock: float, *, late: int = 0, wrong: int = 0):

@@ -23,9 +23,9 @@ _IMPORTS = re.compile(
 def kept_verilog(component: Component, top: str, prefix: str | None = None) -> str:
     """Return the Verilog of a component from the user's cache; generate it if the cache lacks it.
 
-    ``top`` names the top module; the names of the other modules begin with ``prefix``, by default
-    ``top``. Nothing is cached for a class outside ``celosia``, or if the attributes cannot be
-    compared.
+    ``top`` names the top module; other modules' names begin with ``prefix``, by default ``top``.
+    The cache stores nothing for a class outside ``celosia``, or if an attribute cannot be part of
+    the cache key.
     """
     kind = type(component)
     # The cache's key describes the component by the arguments of its constructor, or all

@@ -11,9 +11,9 @@ _MOST_CYCLES = 100_000
 class MemoryTiming:
     """The timing of an external memory, in cycles of the memory port's clock.
 
-    The memory accepts requests while it transfers words of earlier bursts, so their latencies
-    overlap. Raises :class:`InputError` if a field is out of range or more than 100,000, or if the
-    refresh fields contradict each other.
+    A burst's latency may overlap with the transfer of earlier bursts. Raises :class:`InputError` if
+    a field is negative or over 100,000, if ``interval`` is 0, or if ``refresh_cycles`` is positive
+    and not less than ``refresh_period``.
     """
 
     # Changes of rows and banks take no time, as in a controller with interleaved banks.
@@ -60,7 +60,10 @@ class MemoryTiming:
         return cycle % self.refresh_period >= self.refresh_period - self.refresh_cycles
 
     def fields(self) -> dict[str, int]:
-        """Return the constructor's keyword arguments, a dictionary from field name to value."""
+        """Return the timing's fields, a dictionary from field name to value.
+
+        The dictionary is also a set of keyword arguments for the constructor.
+        """
         return asdict(self)
 
 

@@ -57,7 +57,10 @@ class Wait:
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run: the engines' commands and waits, and counts for each window of cycles."""
+    """A recorded run: the engines' commands and waits, and counts of activity over time.
+
+    A count is for one window: a fixed number of cycles.
+    """
 
     cycles: int
     window: int
@@ -73,8 +76,9 @@ class Recording:
 def recording(events: Sequence[tuple[int, int]], cycles: int, window: int) -> Recording:
     """Return the recording of a run, made from the events that the simulation has reported.
 
-    ``events`` lists pairs (cycle, code). ``cycles`` is the length of the run, and ``window`` that
-    of a window of counts. Raises :class:`RunError` if the events of a command are incomplete.
+    ``events`` lists pairs (cycle, code). ``cycles`` is the length of the run. The recording has
+    counts for each window of ``window`` cycles. Raises :class:`RunError` if some events of a
+    command are missing.
     """
     sent: list[tuple[int, Engine, list[int]]] = []
     offered: dict[Engine, list[int]] = {engine: [] for engine in Engine}

@@ -89,8 +89,8 @@ class _Wanted:
 class Campaign:
     """Tests of a machine's recovery: a trial disturbs one random run and checks the next run.
 
-    Without ``machine``, a new machine has the configuration ``config``, changed by
-    :func:`disturbed`, and the memory latency ``latency`` (cycles).
+    If ``machine`` is None, a new machine is simulated, with the configuration ``disturbed(config)``
+    and a memory latency of ``latency`` cycles. ``programs`` is the number of random programs.
     """
 
     def __init__(
@@ -137,10 +137,11 @@ class Campaign:
         return wanted
 
     def trial(self, kind: str) -> Trial:
-        """Run one trial with the disturbance ``kind``, a name in ``KINDS``; return the trial.
+        """Disturb a run, check the next run, and return the outcome as a :class:`Trial`.
 
-        The next run must give the golden machine's results. If the machine has engines, the next
-        run must also take as many cycles as an undisturbed run.
+        ``kind`` is the disturbance, a name in ``KINDS``. The next run must give the golden
+        machine's results. Unless the machine is microcoded, the next run must also take as many
+        cycles as an undisturbed run.
         """
         rng, machine = self._rng, self.machine
         first, second = (self._wanted[rng.integers(len(self._wanted))] for _ in range(2))

@@ -71,9 +71,9 @@ def selftest(
 ) -> dict[str, Any]:
     """Test a machine by random data in memory and by random programs; return the results.
 
-    For the core, each optional unit, and all units, ``programs`` programs are compared with the
-    golden machine. A good machine has 0 ``mismatches``. ``progress`` gets the completed and all
-    steps. Raises :class:`InputError` if no program fits.
+    The core, each optional unit, and all units together are tested by ``programs`` programs each.
+    The result ``mismatches`` must be 0. ``progress(done, total)`` is called after each step. Raises
+    :class:`InputError` if no program fits.
     """
     rng = np.random.default_rng(seed)
     groups = ["core", *(unit for unit in UNITS if config.read(unit)), "all"]
@@ -134,10 +134,10 @@ def selftest(
 
 
 def only(config: Config, unit: str) -> Config:
-    """Return ``config`` with ``unit`` as its only optional unit, besides those that it needs.
+    """Return ``config`` with one optional unit, ``unit``, and the units that ``unit`` needs.
 
-    ``core`` removes all optional units, and ``all`` keeps them. A program for the returned
-    configuration gives the same results on a machine with ``config``.
+    Two special values are allowed: ``core`` removes all optional units, and ``all`` keeps them. A
+    program for the returned configuration gives the same results on a machine with ``config``.
     """
     if unit == "all":
         return config

@@ -42,9 +42,9 @@ class MemoryBehaviour(Enum):
 
 
 class SimulatedMachine(HostPort):
-    """A simulated accelerator with external memory, at most ``2**mem_addr_width`` bytes.
+    """A simulated accelerator with external memory of at most ``2**mem_addr_width`` bytes.
 
-    ``timing`` are fields of :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails
+    ``timing`` has fields of :class:`celosia.tb.machine.memory_timing.MemoryTiming`. A run fails
     after ``limit`` cycles or ``timeout`` seconds. The simulation ends if :meth:`close` is called or
     the object is deleted.
     """
@@ -118,8 +118,9 @@ class SimulatedMachine(HostPort):
     def start(self, pc: int = 0) -> Report:
         """Run the loaded program from the word address ``pc`` until HALT; return the run's report.
 
-        The report is that of :meth:`report`. Raises :class:`RunError` if the circuit reports an
-        error, or if the run takes more than ``limit`` cycles or ``timeout`` seconds.
+        The report has cycles, counters and signatures (see :meth:`report`). Raises
+        :class:`RunError` if the circuit reports an error, or if the run takes more than ``limit``
+        cycles or ``timeout`` seconds.
         """
         self._recover()
         self.begin(pc)
@@ -162,11 +163,11 @@ class SimulatedMachine(HostPort):
             self._recovered = True
 
     def record(self, window: int = 256) -> None:
-        """Record all later runs in ``recordings``, or none if ``window`` is 0.
+        """Record all later runs in the list ``recordings``, or none if ``window`` is 0.
 
-        A recording counts the array's activities and the words of external memory for each window
-        of ``window`` cycles. Raises :class:`InputError` if the configuration has no trace ports or
-        no engines.
+        For each window of ``window`` cycles, a recording counts the array's busy and idle cycles
+        and the memory words transferred. Raises :class:`InputError` if the configuration has no
+        trace ports or is microcoded.
         """
         if not self.config.control.trace:
             raise InputError(
@@ -223,10 +224,11 @@ class SimulatedMachine(HostPort):
 
 
 class VerilatorMachine(SimulatedMachine):
-    """A configuration's accelerator, or the Verilog ``verilog`` in its place, under Verilator.
+    """A machine whose accelerator is simulated by Verilator.
 
+    - ``verilog``: Verilog to simulate in place of the accelerator, or None.
     - ``quick``: compile ``verilog`` fast, for a slower simulation.
-    - ``contents``: seed of random initial values; 0 for zeros, None for the circuit's own.
+    - ``contents``: seed of random initial values; 0 sets zeros, None keeps the circuit's values.
     - ``coverage``: path of the file for coverage counts, or None.
 
     Raises :class:`InputError` if a tool is missing, and :class:`RunError` if the build fails.

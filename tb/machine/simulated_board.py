@@ -51,7 +51,7 @@ class ModelledDdr3:
 
 
 class Top(Protocol):
-    """The top level of a simulated board: a component such as ``celosia.fpga.top.BoardTop``."""
+    """Interface of a board's top level: a component such as ``celosia.fpga.top.BoardTop``."""
 
     config: Config
     clock: int
@@ -113,9 +113,9 @@ def build_board(top: Top, ddr3: ModelledDdr3 | None = None) -> Path:
 class SimulatedBoard:
     """A running simulation of a board's top level ``top``; ``port`` is the path of its serial port.
 
-    ``contents`` is a file with the initial content of the board's memory, and ``image`` a file with
-    that of its flash. Raises the errors of :func:`build_board`, or :class:`RunError` if the start
-    fails.
+    The files ``contents`` and ``image`` have the initial contents of the board's memory and of its
+    flash. Raises the errors of :func:`build_board`, or :class:`RunError` if the simulation does not
+    start.
     """
 
     def __init__(

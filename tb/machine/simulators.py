@@ -13,7 +13,7 @@ PROMPT = MemoryTiming()
 
 
 def check_simulator(simulator: str) -> None:
-    """Raise :class:`InputError` if ``simulator`` is not a name in ``MACHINES``."""
+    """Raise :class:`InputError` if ``simulator`` is not ``golden``, ``verilator`` or ``icarus``."""
     check_known("simulator", simulator, MACHINES)
 
 
@@ -23,11 +23,11 @@ def make_machine(
     memory_bytes: int = 1 << 20,
     timing: MemoryTiming = PROMPT,
 ) -> Machine:
-    """Return a machine with at least ``memory_bytes`` bytes of external memory.
+    """Return a golden or simulated machine with ``memory_bytes`` bytes of external memory or more.
 
-    ``simulator`` is ``golden``, ``verilator`` or ``icarus``. The golden machine has no ``timing``.
-    Raises :class:`InputError` if the simulator is unknown or cannot run here, or if memory exceeds
-    the address width.
+    ``simulator`` is ``golden`` (which ignores ``timing``), ``verilator`` or ``icarus``. Raises
+    :class:`InputError` if the simulator is unknown or cannot run here, or if ``memory_bytes``
+    exceeds the address width.
     """
     check_simulator(simulator)
     size = 1 << (max(memory_bytes, config.mem_bytes) - 1).bit_length()

@@ -179,8 +179,9 @@ def run(
 class Runtime:
     """Verilator's runtime library, compiled once for the simulations of all circuits.
 
-    ``make`` lists arguments of the program ``make``, which compiles the library. ``options`` are
-    texts that name a kind of simulation, such as ``coverage``, with a separate library.
+    ``make`` lists the arguments with which the program ``make`` compiles the library. ``options``
+    are texts that name a kind of simulation, such as ``coverage``. Each kind has a separate
+    compiled library.
     """
 
     _LEAD = 600.0  # seconds; make compiles files again that are older than the circuit's makefile
@@ -193,10 +194,11 @@ class Runtime:
         self._key = digest(simulator_version("verilator"), self._INCLUDES, *options, *make)
 
     def lend(self, folder: Path, verilog: str) -> list[str]:
-        """Copy the library from the cache to a build's folder; return arguments for ``make``.
+        """Copy the compiled runtime library from the cache to ``folder``; return arguments of make.
 
-        ``make`` then compiles the C++ that Verilator has generated from ``verilog`` in this folder.
-        If the cache lacks the library, nothing is copied, and ``make`` compiles the library, too.
+        The program make then compiles the C++ in ``folder``, which Verilator has generated from
+        ``verilog``. If the cache lacks the library, nothing is copied, and make compiles the
+        library, too.
         """
         later = time.time() + self._LEAD
         place = find("runtime", self._key)

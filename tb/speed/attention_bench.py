@@ -28,9 +28,9 @@ def bench_attention(
 ) -> dict[str, Any]:
     """Measure the attention of an encoder layer with random weights on a simulated machine.
 
-    ``seq`` is the number of tokens. ``utilization`` is products / (array elements * cycles of
-    attention), and ``whole`` has the whole model's cycles. Raises :class:`InputError` if the model
-    does not fit.
+    ``seq`` is the number of tokens. In the result, ``utilization`` is the attention's
+    multiplications / (array elements * attention's cycles), and ``whole`` has the whole model's
+    cycles. Raises :class:`InputError` if the model does not fit.
     """
     for name, size in (("seq", seq), ("head_dim", head_dim), ("heads", heads)):
         if not 1 <= size <= MOST:

@@ -37,12 +37,12 @@ def bench_decode(
     layers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure a machine that processes one token with a random decoder like Llama.
+    """Measure a machine that processes one token with a Llama-like decoder of random weights.
 
-    The token follows ``positions`` tokens. ``make_machine(config, memory_bytes)`` returns the
-    machine. ``sparsity`` is the share of zero weights, and ``bits`` the width of nested weights.
-    With ``recompute``, each token computes all keys and values. Raises :class:`InputError` if the
-    layer does not fit.
+    ``positions`` tokens precede the token. ``make_machine(config, memory_bytes)`` returns the
+    machine. ``sparsity`` is the share of zero weights. Each nested weight is read with ``bits``
+    bits. ``recompute`` lets each token compute all keys and values. Raises :class:`InputError` if
+    the layer does not fit.
     """
     for name, size in (("dim", dim), ("ffn", ffn), ("positions", positions)):
         if not 1 <= size <= MOST:
