@@ -95,7 +95,10 @@ class Rows:
         await self.drain(rows[::2])
 
     async def drain(self, rows: list[int]) -> None:
-        """Drain the rows at the addresses ``rows``, and compare each with the expected sums."""
+        """Read accumulator rows and set them to zero; compare each row with the expected sums.
+
+        ``rows`` lists the addresses of the rows.
+        """
         for row in rows:
             await self._use(rows, None, row)
             while self._waiting is not None:

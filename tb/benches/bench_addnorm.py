@@ -47,7 +47,11 @@ def random_rows(generator: np.random.Generator, m: int, n: int) -> Rows:
 
 
 def beats_of(rows: Rows, lanes: int) -> Rows:
-    """Return rows [m, n] as beats [m * ceil(n / lanes), lanes]; padding elements are 77."""
+    """Split rows [m, n] into beats of ``lanes`` elements, and return all beats.
+
+    The result has the shape [m * ceil(n / lanes), lanes]. If a row's last beat is incomplete, it is
+    padded with the value 77.
+    """
     padding = -rows.shape[1] % lanes
     padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77)
     return padded.reshape(-1, lanes)

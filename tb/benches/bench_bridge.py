@@ -143,11 +143,11 @@ def content(memory: np.ndarray, config: Config, bursts: list[Burst]) -> list[int
 def check_errors(
     around: Surroundings, reads: list[Burst], writes: list[Burst], answers: list[int]
 ) -> None:
-    """Assert that the bridge reports all bus errors, and that words read without errors are right.
+    """Assert that the bridge has reported all bus errors, and read all other words correctly.
 
-    ``answers`` are the words returned for ``reads``. The memory of ``around`` answers accesses at
-    or above the address ``around.broken`` with errors. Some reads and all writes must be in that
-    range.
+    The bus memory answers accesses at or above the address ``around.broken`` with errors. Some
+    words of ``reads`` and all of ``writes`` must be at such addresses. ``answers`` are the words
+    that the bridge has returned for ``reads``.
     """
     config = around.config
     places = [addr + word * config.mem_bytes for addr, words in reads for word in range(words)]

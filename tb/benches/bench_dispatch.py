@@ -31,9 +31,9 @@ PHASE = 12
 class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
-    ``due`` lists the expected commands. ``limits`` lists largest times (cycles); after every
-    ``PHASE`` commands the next one applies. If ``holds`` is true, the engine accepts a command only
-    when it completes the command.
+    ``due`` lists the expected commands. ``limits`` lists upper bounds of the random time (cycles);
+    every ``PHASE`` commands, the next bound applies. If ``holds`` is true, the engine accepts a
+    command only in the cycle that completes the command.
     """
 
     def __init__(
@@ -205,8 +205,9 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 async def every_token_and_every_command_counts(dut: Any) -> None:
     """The unit correctly counts up to ``MAX_TOKENS`` commands in flight and dependency tokens.
 
-    Each engine in turn gets ``MAX_TOKENS`` commands that do not end. Then each engine gets one
-    command more than there are tokens, and the last command waits until further tokens arrive.
+    First, each engine in turn gets ``MAX_TOKENS`` commands, and none ends before the last has
+    started. Then each engine gets one command more than there are tokens; the last command waits
+    until further tokens arrive.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(

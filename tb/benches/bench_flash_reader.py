@@ -130,8 +130,8 @@ async def bytes_come(dut: Any) -> None:
 async def long_reads_do_not_end_early(dut: Any) -> None:
     """A long read from the flash chip returns at least its first six bytes.
 
-    The reads have 2^n + 1 bytes, for each n from 6 to the highest bit of the length. A unit that
-    ignores this bit would return only one byte.
+    The bench reads 2^n + 1 bytes, for each n from 6 to the highest bit of the field with the
+    length. A unit that ignores bit n of the field would return only one byte.
     """
     random = rng()
     contents = random.bytes(300)

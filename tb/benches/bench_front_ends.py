@@ -1,7 +1,8 @@
-"""Bench of ``celosia.hdl.vector.front_ends``, the first part of MAP, SOFTMAX and NORM commands.
+"""Bench of ``celosia.hdl.vector.front_ends``: circuits for the first part of vector commands.
 
-Parameters: ``config``, all fields of the configuration; ``commands``, the number of random
-commands; ``stall``, the probability of a stall on each stream in each cycle.
+These commands are MAP, SOFTMAX and NORM. Parameters of the bench: ``config``, all fields of the
+configuration; ``commands``, the number of random commands; ``stall``, the probability of a stall on
+each stream in each cycle.
 """
 
 from typing import Any
@@ -189,8 +190,8 @@ class Fronts:
 async def values_sums_and_factors_are_exact(dut: Any) -> None:
     """The outputs of the vector engine's front ends equal the results of the golden models.
 
-    The outputs are values on the stream ``o``, the rows that a NORM normalizes on ``o_sum``, and
-    row factors. A row factor is the number by which a later command scales a row.
+    Values are on the stream ``o``. The sums that a NORM command normalizes are on ``o_sum``. Row
+    factors, by which later commands scale rows, are compared, too.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -22,9 +22,9 @@ from celosia.tb.machine.packing import pack, unpack
 async def factors_have_their_numbers(dut: Any) -> None:
     """The unit outputs each row factor, a number that scales a row, with the index for storing it.
 
-    The index of a command's first row is in the operand ``params``. Further rows have the next
-    indices, modulo ``row_factors``. The outputs ``norms`` and ``softmaxes`` are 1 while factors are
-    missing.
+    The operand ``params`` has the index of a command's first row; each further row has the next
+    index, modulo ``row_factors``. The output ``norms`` is 1 while a factor of a NORM is missing.
+    The output ``softmaxes`` is 1 while a factor of a SOFTMAX is missing.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

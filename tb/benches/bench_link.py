@@ -156,11 +156,11 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Return a damaged copy of the request ``frame``, and an index or None.
+    """Return a damaged copy of the request ``frame``, and the index of a byte in it or None.
 
-    At random, the end is cut off, one byte is wrong, random bytes are inserted, or a stop bit is to
-    be wrong. In the last case the bytes are unchanged, and the caller must send the byte at the
-    index with a wrong stop bit.
+    At random, the end is cut off, one byte is changed, or random bytes are inserted; the index is
+    then None. Otherwise the copy equals ``frame``, and the caller must send the byte at the index
+    with a wrong stop bit.
     """
     kind = random.integers(4)
     place = int(random.integers(1, len(frame)))
@@ -175,10 +175,11 @@ def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | Non
 
 
 def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[bytes, int]]:
-    """Yield pairs (frame, status): a short request, and the value of STATUS during the request.
+    """Yield requests for special cases, each as a pair (frame, value of STATUS during the request).
 
-    Addresses and lengths are at and past their limits. There are also unknown commands, commands
-    during a run, and STARTs with equal and similar tags.
+    Addresses and lengths are at and past their limits; commands are unknown, or arrive during a
+    run. Some STARTs follow a START with the same tag (a byte that identifies a request), others
+    with a tag that differs in one bit.
     """
     for bit in range(32):
         yield request(Command.READ_REGISTERS, bit, 0, 1 << bit), 0
@@ -201,7 +202,7 @@ def directed_requests(config: Config, identity: Identity) -> Iterator[tuple[byte
 
 
 class Session:
-    """Requests to the link, one after another, each with the answer of the golden model.
+    """A test session that sends requests to the host link and compares answers with a golden model.
 
     ``settings`` are the bench's parameters. ``statuses`` is the set of statuses of all answers.
     """

@@ -163,9 +163,9 @@ class Machine:
     async def step(self, drive: Any, react: Any) -> None:
         """Run one clock cycle: offer a command, simulate both memories, check the status outputs.
 
-        :func:`load_side` or :func:`store_side` returns the functions. ``drive()`` sets the engine's
-        data inputs before the falling edge. ``react()`` checks the engine's outputs after this
-        edge.
+        The functions ``drive`` and ``react`` come from :func:`load_side` or :func:`store_side`.
+        ``drive()`` sets the engine's data inputs before the falling edge, and ``react()`` checks
+        the engine's outputs after the falling edge.
         """
         self.offer("i", self.commands[0] if self.commands else None)
         self.set("memory__request__ready", not self.pause(self.refuse))
@@ -191,11 +191,11 @@ class Machine:
 def load_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return two functions, (drive, react), that model the memories beside a load engine.
+    """Return two functions, (drive, react), that model the two memories at a load engine.
 
-    :meth:`Machine.step` calls the functions. ``expected`` is a queue of the scratchpad writes that
-    the engine must make: (address, bytes). ``ends`` has the total of writes that must be made at
-    each command's end.
+    :meth:`Machine.step` calls the functions in each cycle. ``expected`` is a queue of the
+    scratchpad writes that the engine must make: (address, bytes). ``ends[i]`` is the number of
+    writes that must be made before command i ends.
     """
     coming: deque[tuple[int, int]] = deque()
     written = 0
@@ -246,11 +246,11 @@ def load_side(
 def store_side(
     machine: Machine, expected: deque[tuple[int, bytes]], ends: list[int]
 ) -> tuple[Any, Any]:
-    """Return two functions, (drive, react), that model the memories beside a store engine.
+    """Return two functions, (drive, react), that model the two memories at a store engine.
 
-    :meth:`Machine.step` calls the functions. ``expected`` is a queue of the writes to external
-    memory that the engine must make: (address, bytes). ``ends`` has the total written at each
-    command's end.
+    :meth:`Machine.step` calls the functions in each cycle. ``expected`` is a queue of the writes to
+    external memory that the engine must make: (address, bytes). ``ends[i]`` is the number of writes
+    that must be made before command i ends.
     """
     answers: deque[int | None] = deque([None] * machine.config.sram_latency)
     addresses: deque[tuple[int, bool]] = deque()

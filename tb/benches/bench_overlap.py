@@ -21,9 +21,9 @@ FOLLOWED = DEFINITIONS[Opcode.DRAIN].flag_bit("followed")
 def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
     """Return a random command of the vector engine, a dictionary from field to value.
 
-    With probability 1/2 the opcode is ``opcode``, otherwise it differs from ``opcode`` in one bit.
-    With probability 2/3 the command has the flag ``followed``: the next command may overlap with
-    it.
+    The command's opcode is the argument ``opcode`` with probability 1/2; otherwise it differs from
+    the argument in one bit. The flag ``followed``, which lets the next command overlap with this
+    command, has probability 2/3.
     """
     layout = command_layout(Engine.VECTOR)
     fields = {
@@ -47,10 +47,11 @@ def word(fields: dict[str, int]) -> int:
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A command with the flag ``followed`` leaves the front end early, so that the next may start.
+    """A command with the flag ``followed`` moves early from the front end to the back end.
 
-    The command moves to the back end when its inputs are requested, all units have begun it, and
-    the back end is empty. Without the flag, a command stays until its results are written.
+    The next command may then start in the front end. The move waits until all inputs are requested,
+    all units have begun the command, and the back end is empty. Without the flag, a command stays
+    in the front end until all results are written.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -1,8 +1,8 @@
 """Bench of ``celosia.hdl.functions.rotary.RotaryUnit``, with random commands.
 
 Parameters: ``lanes`` and ``operand_width`` of the unit; ``commands``, the number of commands;
-``beats``, the largest number of beats in each; ``stall``, the probability in each cycle that ``en``
-is 0.
+``beats``, the largest number of beats of a command; ``stall``, the probability in each cycle that
+the input ``en`` is 0.
 """
 
 from collections import deque
@@ -35,11 +35,11 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 
 
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
-    """Change the inputs of some lane pairs so that a rotated result is a rounding tie.
+    """Change random lane pairs in place so that a rotated element is a rounding tie or just below.
 
     ``y`` [lanes] has the elements to rotate. ``pairs`` [lanes] has a cosine in each even lane and a
-    sine in each odd lane. The arrays are changed in place. The exact results are ties, or just
-    below a tie.
+    sine in each odd lane. In each changed pair, one element is exactly a tie before rounding, or
+    one unit less.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:

@@ -56,8 +56,9 @@ class Factors:
 async def sums_and_factors_are_exact(dut: Any) -> None:
     """The unit's sums and row factors equal those of the golden model.
 
-    The sum (the first row if ``add`` is 0) is on the streams ``o`` and ``o_sum``. The row factor,
-    by which the RMS norm scales the row, comes ``latency`` cycles after the row's last beat.
+    The streams ``o`` and ``o_sum`` carry the sum of two rows, or the first row if the input ``add``
+    is 0. The row factor, by which the RMS norm scales the row, comes ``latency`` cycles after the
+    row's last beat.
     """
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]

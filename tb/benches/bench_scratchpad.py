@@ -69,8 +69,9 @@ def _drive(dut: Any, port: _Port, config: Config, random: np.random.Generator) -
 async def every_access_finds_its_bytes(dut: Any) -> None:
     """Reads return the bytes last written; a bank accepts one read and one write per cycle.
 
-    If several readers or several writers request a bank, the one that comes first in the bench's
-    parameter is accepted. Reads are answered after the scratchpad's latency.
+    If several readers request the same bank in a cycle, the bank accepts the first of them in the
+    parameter ``readers``. For writers, the parameter is ``writers``. A read is answered after the
+    scratchpad's latency.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

@@ -69,10 +69,11 @@ def random_block(config: Config, random: np.random.Generator, level: int) -> lis
 
 
 def deepest_loops() -> list[Instruction]:
-    """Return instructions: the deepest nest of loops, then a loop of 260 iterations and a PARAMS.
+    """Return instructions with the deepest nest of loops, and then a loop of 260 iterations.
 
-    The operand of PARAMS uses register 1, to which each of the 260 iterations adds 3. If the
-    sequencer runs a wrong number of iterations, the operand is wrong.
+    Each of the 260 iterations adds 3 to register 1. The instruction PARAMS after the loop has an
+    operand that depends on register 1. If the sequencer runs a wrong number of iterations, the
+    operand is wrong.
     """
     loops = [Instruction(Opcode.LOOP, {"count": 2 + level % 2}) for level in range(LOOP_LEVELS)]
     end = Instruction(Opcode.ENDLOOP)
@@ -83,7 +84,7 @@ def deepest_loops() -> list[Instruction]:
 
 
 def random_instruction(config: Config, random: np.random.Generator) -> Instruction:
-    """Return a random instruction: its engine, operands, flags, and tokens to pop and to push."""
+    """Return an engine's instruction with random opcode, operands, flags and dependency tokens."""
     known = [definition for definition in config.instructions if definition.engine is not None]
     definition = known[int(random.integers(len(known)))]
     return Instruction(
@@ -101,11 +102,11 @@ def single(bit: int) -> int:
 
 
 def expected_words(words: list[int], start: int, registers: list[int]) -> list[dict[str, int]]:
-    """Execute up to ``SENT_MAX`` commands of a program; return their words, which must be sent.
+    """Execute a program, and return the command words that the sequencer must send for it.
 
-    A word is a dictionary of ``engine`` (the receiver), ``word`` (the value), ``first`` and
-    ``last`` (1 for the first and last word of a command). The list ``registers`` gets the final
-    values.
+    At most ``SENT_MAX`` commands are executed. A word is a dictionary of ``engine`` (the receiver),
+    ``word`` (the value), ``first`` and ``last`` (1 for a command's first and last word). The list
+    ``registers`` gets the registers' final values.
     """
     sent: list[dict[str, int]] = []
     for step in islice(run(words, start, registers), SENT_MAX):
@@ -144,8 +145,9 @@ class Host:
     async def run(self, start: int, limit: int) -> list[dict[str, int]]:
         """Run the program at the word address ``start``; return the command words that are sent.
 
-        The words are dictionaries as from :func:`expected_words`. The run must end within ``limit``
-        cycles. In random cycles a further start is requested, which the sequencer must ignore.
+        Each word is a dictionary: ``engine``, ``word``, ``first`` and ``last``. The run must end
+        within ``limit`` cycles. In random cycles the host requests a further start, which the
+        sequencer must ignore.
         """
         sent: list[dict[str, int]] = []
         halts = False
@@ -174,8 +176,8 @@ class Host:
     async def cycle(self) -> dict[str, int] | None:
         """Wait for this cycle's falling edge; return the command word sent in this cycle, or None.
 
-        The stream ``o`` pauses with probability ``stall``. The input ``pc``, a run's start address,
-        gets a random value, which the sequencer must ignore.
+        The stream ``o`` pauses with probability ``stall``. The input ``pc`` (start address of a
+        run) gets a random value in each cycle, since the sequencer must ignore ``pc`` during a run.
         """
         dut = self.dut
         dut.pc.value = int(self.random.integers(1 << len(dut.pc)))
@@ -233,8 +235,9 @@ async def programs_mean_what_they_say(dut: Any) -> None:
 async def long_loops_run_on(dut: Any) -> None:
     """A loop of 2^n + m iterations does not end after m iterations.
 
-    The test has m = 1 and 2, and each n from 1 to the highest bit of the count. The loop is at a
-    random level of a nest. A sequencer that ignores bit n would end the loop after m iterations.
+    The test runs such loops for m = 1 and 2, and for each n from 1 to the highest bit of the loop
+    count. The loop is at a random level of nested loops. A sequencer that ignores bit n of the
+    count would end the loop after m iterations.
     """
     settings, random = parameters(), rng()
     config = PRESETS["small"].replace(**settings["config"])

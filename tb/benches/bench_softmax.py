@@ -1,7 +1,8 @@
-"""Bench of the softmax unit: random rows and masks, with random stalls of its streams.
+"""Bench of the softmax unit: random rows and masks, with random stalls of the unit's streams.
 
-Parameters: ``lanes`` and ``max_row`` of the unit; ``latency`` of the unit, if it is to be checked;
-``rows``, the number of rows of random lengths; ``short``, the number of short rows after them.
+Parameters: ``lanes`` and ``max_row`` of the unit; ``latency``, the unit's expected latency in
+cycles (optional); ``rows``, the number of rows of random lengths; ``short``, the number of short
+rows after the other rows.
 """
 
 from itertools import pairwise
@@ -44,9 +45,10 @@ def row_beats(q, mask, lanes):
 
 
 def random_row(random, index, lanes, max_row):
-    """Return random scores [n] and a mask [n] for the row with the number ``index``.
+    """Return random scores [n] and a random mask [n] for the row with the number ``index``.
 
-    Blocks of ``BLOCK`` short rows alternate with blocks of long rows.
+    ``BLOCK`` rows of any length up to ``max_row`` alternate with ``BLOCK`` rows of at most ``3 *
+    lanes`` scores.
     """
     if index // BLOCK % 2:
         length = int(random.integers(1, min(3 * lanes, max_row) + 1))

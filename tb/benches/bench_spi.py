@@ -156,10 +156,11 @@ async def bytes_pass_both_ways(dut: Any) -> None:
 
 
 async def ask(host: Host, frame: bytes, quiet_ns: int) -> bytes:
-    """Send the request ``frame`` to the host link over SPI, and return the whole answer.
+    """Send the request ``frame`` to the host link over SPI, and return the complete answer.
 
-    The host reads bytes until the answer begins. If the first four are 0, the host pauses for
-    ``quiet_ns`` nanoseconds, in which the link can detect an incomplete request.
+    After the request, the host reads bytes until one is not 0: the first byte of the answer. If the
+    first four bytes are 0, the host pauses for ``quiet_ns`` nanoseconds, so that the link can
+    detect an incomplete request.
     """
     await host.transfer(_bits(frame))
     reply = b""

@@ -31,11 +31,11 @@ Ints = NDArray[np.int64]
 
 
 class Schedule:
-    """Random inputs of an array, and the sums that the array must output for them.
+    """Random inputs of a systolic or tree array in each cycle, and the sums that it must output.
 
-    The lists have an entry for each cycle. A vector or line is a dictionary from field to value, or
-    None. The schedule follows the rules of ``SystolicArray`` or ``TreeArray``, and often uses the
-    earliest cycle allowed.
+    Each list has an entry for each cycle. In ``vectors`` and ``lines``, an entry is a dictionary
+    from field to value, or None. Inputs follow the rules of ``SystolicArray`` or ``TreeArray``, and
+    often come as early as allowed.
     """
 
     def __init__(self, config: Config, generator: np.random.Generator, cycles: int, rate: float):

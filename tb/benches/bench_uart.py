@@ -1,7 +1,7 @@
 """Benches of the UART's receiver and transmitter, compared with a golden model and cocotbext-uart.
 
-The circuits also work with senders and receivers of other clock frequencies. Parameters:
-``divisor``, the clock cycles per bit; ``count``, the number of bytes.
+Some tests use senders and receivers with a clock frequency that differs from the circuit's.
+Parameters of the benches: ``divisor``, the clock cycles per bit; ``count``, the number of bytes.
 """
 
 from typing import Any

@@ -196,11 +196,11 @@ class Surroundings:
         assert self.get("trace__retire") == done
 
     async def run(self, *steps: Step) -> int:
-        """Run a chain of commands on the engine, and return the number of cycles.
+        """Run a chain of commands on the vector engine, and return the number of cycles.
 
-        The cycles are those from the first offer to the last end. All commands but the last must
-        have the flag ``followed``, so that the next one may overlap. A command is offered at random
-        times after the previous one is accepted.
+        The count of cycles begins with the offer of the first command, and ends with the last
+        command. All commands but the last must have the flag ``followed``, so that the next one may
+        overlap. Each next command is offered at a random time.
         """
         first, pushes = self.cycles, list[int]()
         slow = self.stall and self.random.random() < SLOW[0]
@@ -369,7 +369,7 @@ def _stated(config: Config, step: Step) -> int:
 
 @cocotb.test()
 async def cycles_are_as_stated(dut: Any) -> None:
-    """Every command takes the cycles that the engine's docstring states.
+    """Every command takes the number of cycles that the docstring of the vector engine states.
 
     In this test the memories accept every request at once, and each command runs alone.
     """
