@@ -173,7 +173,7 @@ class Host:
             self._sum = 0
 
     def clear(self) -> None:
-        """Drop all events and vector engine writes that the host has recorded so far."""
+        """Drop all recorded trace events, and all recorded writes of the vector engine."""
         self.signatures.clear()
         self._sum = self.writes = 0
         if self.events is not None:

@@ -45,9 +45,9 @@ class Counts:
     def add(self, step: Step, machine: Interpreter) -> None:
         """Append an executed instruction to ``steps``, and count the vectors of a MATMUL.
 
-        For a MATMUL, ``vectors`` is increased by the number of vectors of its operand A, and
-        ``gated`` by the number of zero elements in them. ``machine`` is the golden machine, which
-        has A in its scratchpad.
+        For a MATMUL, ``vectors`` is increased by the number of operand A's vectors that enter the
+        array, and ``gated`` by the number of zero elements in these vectors. The scratchpad of the
+        golden machine ``machine`` must contain operand A.
         """
         self.steps.append(step)
         if step.opcode != Opcode.MATMUL:
@@ -135,8 +135,8 @@ class Runs:
         """Run a random short program, and compare the accelerator with the golden machine.
 
         Return the accelerator's counters by name. ``golden`` is the golden machine, by default a
-        new one. If there are counters, the lines of parameters read and the engines' stalls are
-        checked, too.
+        new one. If the configuration has counters, the counts of parameters read and of the
+        engines' stalls are checked, too.
         """
         golden = golden or Interpreter(self.config)
         program = short_program(self.config, self.random)

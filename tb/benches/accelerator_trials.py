@@ -123,9 +123,9 @@ class Trials:
     async def over(self, cause: Cause, cycles: int | None = None) -> None:
         """Wait until the accelerator has recovered from a stopped run; check registers and memory.
 
-        The busy bit of STATUS must fall within ``cycles`` cycles, by default ``bound``. Then STATUS
-        must report ``cause``, and INTERRUPT an error. External memory must have no open requests,
-        and pass :meth:`stored`.
+        The accelerator must not be busy after ``cycles`` cycles, by default ``bound``. STATUS must
+        report the error ``cause``, and INTERRUPT an error. External memory must have no open
+        requests, and no wrong bytes (see :meth:`stored`).
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)

@@ -102,11 +102,11 @@ class LongTrials(Trials):
             await self.over(Cause.DEADLOCK)
 
     async def silence(self) -> None:
-        """Stop one channel of external memory; the watchdog must report SILENCE in time.
+        """Stop one channel of external memory in a run; the watchdog must report SILENCE in time.
 
-        Each call stops the next channel in ``CHANNELS``. STATUS must have the error ``watchdog`` to
-        ``2 * watchdog + shortest + SLACK`` cycles after the start. In half of the calls a second
-        run must end with SILENCE, too.
+        Each call stops the next channel in ``CHANNELS``. From the run's start to the error,
+        ``watchdog`` to ``2 * watchdog + shortest + SLACK`` cycles may pass. In half of the calls a
+        second run must end with SILENCE, too.
         """
         channel = CHANNELS[self._silences % len(CHANNELS)]
         self._silences += 1

@@ -45,7 +45,7 @@ async def start_clock(
     """Start ``clk``, hold ``rst`` at 1 for two cycles, and return just after a rising edge.
 
     From the reset on, every input is 0. If the random generator ``disturbed`` is given, inputs have
-    random values for some cycles before the reset. The inputs named in ``still`` are then 0.
+    random values for some cycles before the reset, except that inputs named in ``still`` are 0.
     """
     names = json.loads(os.environ.get("CELOSIA_INPUTS", "[]"))
     has_reset = hasattr(dut, "rst")

@@ -17,11 +17,11 @@ def no_tokens() -> Tokens:
 
 
 def random_program(random: np.random.Generator, count: int) -> list[dict[str, Any]]:
-    """Return ``count`` random commands; they pop only dependency tokens that earlier ones pushed.
+    """Return ``count`` random commands that consume only dependency tokens of earlier commands.
 
-    A command is a dictionary. ``engine`` executes the command, ``pop`` lists the engines from which
-    it needs a token, and ``fields`` has the values of its fields by name. The last 20 commands pop
-    no tokens.
+    A command is a dictionary. ``engine`` is the engine that executes the command, ``pop`` lists the
+    engines whose token the command needs, and ``fields`` maps names of command fields to values.
+    The last 20 commands need no tokens.
     """
     held = no_tokens()
     program = []
@@ -80,10 +80,10 @@ def program_words(program: list[dict[str, Any]]) -> list[int]:
 
 
 def shortest_words(engine: Engine, pop: list[Engine]) -> list[int]:
-    """Return the words (integers) of a command for ``engine``: the one with the fewest words.
+    """Return the words (integers) of an engine's shortest command, as the sequencer sends them.
 
-    The words are those that the sequencer would send. The command waits for a dependency token from
-    each engine in ``pop``, and sends no token when it ends. All operands of the command are 1.
+    The command waits for a dependency token from each engine in ``pop``, and sends no token when it
+    ends. All operands of the command are 1.
     """
     own = [definition for definition in DEFINITIONS.values() if definition.engine == engine]
     shortest = min(own, key=lambda definition: definition.words)

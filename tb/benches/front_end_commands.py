@@ -31,8 +31,8 @@ POWERS = tuple(1 << bit for bit in range(3, 18))
 class Work:
     """Test case of the vector engine's front ends: a command, or overlapping SOFTMAX commands.
 
-    Front ends execute the first part of MAP, SOFTMAX and NORM commands. ``fields`` and ``beats``
-    have an element for each command. The other lists are for all commands together.
+    Front ends execute the first part of MAP, SOFTMAX and NORM commands. The lists ``fields`` and
+    ``beats`` have one element for each command. Each other list joins the elements of all commands.
     """
 
     opcode: str
@@ -81,7 +81,7 @@ class Drawn:
         return Work(str(self.random.choice(names)), self._flags("wide_in", "add", "diagonal"))
 
     def map(self) -> Work:
-        """Return a random MAP command with 8-bit or 16-bit input elements."""
+        """Return a test case with one random MAP command for 8-bit or 16-bit input elements."""
         lanes, random = self.config.vector.lanes, self.random
         work = Work("map", self._flags("wide_in", "rms", "diagonal"))
         bytes_each = 2 if "wide_in" in work.flags else 1
@@ -164,9 +164,9 @@ class Drawn:
         return work
 
     def norm(self) -> Work:
-        """Return a random NORM command.
+        """Return a test case with one random NORM command.
 
-        If it has the flag ``add``, it adds the rows of two inputs and normalizes the sums;
+        If the command has the flag ``add``, it adds the rows of two inputs and normalizes the sums;
         otherwise it normalizes the rows of one input.
         """
         random, lanes = self.random, self.config.vector.lanes

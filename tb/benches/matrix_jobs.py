@@ -89,11 +89,11 @@ class Jobs:
         slot: int = 0,
         line: int = 0,
     ) -> None:
-        """Append a MATMUL or PRELOAD of A [m, k] and B [k, n], and compute the sums after it.
+        """Append a MATMUL of A [m, k] and B [k, n], or a PRELOAD of B; compute the sums after it.
 
-        ``flags`` are names. ``slot`` is the first weight slot (storage for one tile). A PRELOAD
-        with the flag ``append`` writes lines from ``line`` on. Addresses, strides and zero points
-        are random.
+        ``flags`` are names. ``slot`` is the first weight slot (storage for one tile). ``line`` is
+        the first row or column of the tile that a PRELOAD with the flag ``append`` writes.
+        Addresses, strides and zero points are random.
         """
         config = self._config
         kt, nt = -(-k // config.array.rows), -(-n // config.array.cols)
@@ -217,9 +217,9 @@ class Jobs:
             self.gated += int(np.count_nonzero(part == 0))
 
     def add_random(self) -> None:
-        """Append a random MATMUL, or a random sequence of PRELOADs and MATMULs.
+        """Append one random MATMUL, or a random sequence of PRELOADs and MATMULs, to the commands.
 
-        The single MATMUL reads its weights from the scratchpad. In a sequence, the PRELOADs write
+        A single MATMUL reads its weights from the scratchpad. In a sequence, the PRELOADs write
         weights to weight slots (each stores one tile in the array), and the MATMULs use these
         weights.
         """
@@ -264,11 +264,11 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append PRELOADs that write some lines of weights, and MATMULs that use the weights.
+        """Append PRELOADs that each write a part of some weight tiles, and MATMULs that use them.
 
-        A line is a row or column of a tile in the array. ``transpose`` is true if the first PRELOAD
-        transposes its weights. It must be false if the array cannot transpose weights
-        (configuration field ``b_transpose``).
+        A PRELOAD writes some rows or columns of one or more tiles in the array. If ``transpose`` is
+        true, the first PRELOAD transposes its weights, which needs the configuration field
+        ``b_transpose``.
         """
         config = self._config
         room = config.array.weight_depth - RING_SLOTS
@@ -321,8 +321,8 @@ class Jobs:
 def window(config: Config, m: int, k: int, n: int, *flags: str) -> int:
     """Return the number of cycles that one MATMUL, [m, k] by [k, n], takes on the matrix engine.
 
-    The cycles are counted from the first memory request to the last sum. ``flags`` are names. The
-    result is right only if all tiles of weights are full, or if m is at least the number of lines
+    The cycles are from the first memory request to the last sum. ``flags`` are names. The result is
+    right in two cases only: all tiles of weights are full, or ``m`` is at least the number of lines
     of a tile.
     """
     rows, cols = config.array.rows, config.array.cols

@@ -28,8 +28,8 @@ def images(random: np.random.Generator) -> Iterator[Image]:
     """Yield flash images for the test of power-on, as triples (image, status, answers).
 
     ``status`` is the value of STATUS after each run that the image starts. ``answers`` is None, or
-    a function that changes the link's answers: its arguments are the request's number, from 0 on,
-    and the answer.
+    a function (number, answer) that returns a changed answer to the request with this number, from
+    0 on.
     """
     good = _good(random)
     image = seal(CONFIG, good + _END)

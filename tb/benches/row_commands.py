@@ -71,8 +71,9 @@ def random_command(
 def fixed_shapes(config: Config) -> list[tuple[int, int]]:
     """Return the sizes of test commands as pairs (number of rows, bytes of a row).
 
-    First come ``SIZES`` rows of 2**i bytes, then ``SIZES`` rows of 2**i + 1 words, and last the two
-    sizes in ``MOST``. No row is longer than a bank of the scratchpad.
+    The first commands have one row of 1, 2, 4 ... 512 bytes. The next ones have one row of 2, 3, 5
+    ... 513 words. The last two have one row of 2000 words and 1100 rows of one word. No row is
+    longer than a bank of the scratchpad.
     """
     word, room = config.mem_bytes, config.bank_bytes
     sizes = [1 << bit for bit in range(SIZES)]
@@ -82,7 +83,10 @@ def fixed_shapes(config: Config) -> list[tuple[int, int]]:
 
 
 def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
-    """Return a pair (external address, scratchpad address) for each row that a command moves."""
+    """Return the addresses of all rows that a LOAD or STORE copies, as pairs of byte addresses.
+
+    The first address of a pair is in external memory, the second is in the scratchpad.
+    """
     return [
         (
             command["dram_addr"] + row * command["dram_stride"],
@@ -95,11 +99,11 @@ def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
 def expected_moves(
     commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
-    """Return a pair (moves, ends): the words that commands copy, and where each command ends.
+    """Return a pair (moves, ends): the words that commands must copy, and the count at each end.
 
-    ``moves`` is a queue of pairs (written address, bytes), one per word. ``ends`` has the total of
-    words after each command. ``source`` is external memory if ``load`` is true, otherwise the
-    scratchpad.
+    ``moves`` is a queue of pairs (destination address, bytes), one per word. ``ends[i]`` is the
+    number of words up to command i's end. The source memory ``source`` is external memory if
+    ``load`` is true, otherwise the scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()
     ends = []

@@ -15,10 +15,11 @@ Start = Callable[[Sequence[str], Path, Mapping[str, str]], None]
 
 
 class Started(Runner):
-    """Runner of builds and simulations that passes each command to the function ``start``.
+    """Runner of builds and simulations that executes each command by calling ``start``.
 
-    Variables that pytest or make set, and that would affect a simulation, are removed from the
-    environment. If ``dumps`` is true, the simulation writes waveforms.
+    ``start`` is a function of the command, the folder and the environment. Variables of pytest and
+    make that would affect a simulation are removed from the environment. If ``dumps`` is true, the
+    simulation writes waveforms.
     """
 
     def __init__(self, start: Start, dumps: bool):
@@ -69,7 +70,11 @@ class PortsOnly(Started, Verilator):
 
 
 class Dumper(Started, Icarus):
-    """cocotb's runner for Icarus; it writes VCD to a file that ends in ``.vcd``, otherwise FST."""
+    """cocotb's runner for Icarus, which writes waveforms in the format VCD or FST.
+
+    The format is VCD if the name of the waveform file ends in ``.vcd``; otherwise the format is
+    FST.
+    """
 
     def _test_command(self):
         vcd = any(

@@ -44,7 +44,7 @@ class WishboneRules:
         return int(getattr(self._dut, f"{PREFIX}_{name}").value)
 
     def sample(self) -> dict[str, int]:
-        """Assert the rules in this cycle; return a dictionary from bus signal name to value."""
+        """Assert the Wishbone rules in this cycle; return the values of the bus signals by name."""
         now = {name: self.get(f"{name}_o") for name in ("cyc", "stb", "we", "adr", "cti", "bte")}
         now |= {name: self.get(f"{name}_i") for name in ("ack", "err")}
         now |= {"sel": self.get("sel_o"), "dat": self.get("dat_o")}
@@ -81,9 +81,9 @@ class WishboneRules:
 class WishboneMemory:
     """A Wishbone memory with registered feedback: one word per cycle in a burst, random waits.
 
-    Answers wait in each cycle with probability ``stall``. From the address ``broken`` on they are
-    ``err``. The bench must call :meth:`drive` after each rising edge and :meth:`sample` at each
-    falling edge.
+    An answer waits in each cycle with probability ``stall``. Accesses at or above the address
+    ``broken`` are answered with ``err``. The bench must call :meth:`drive` after each rising edge
+    and :meth:`sample` at each falling edge.
     """
 
     def __init__(
