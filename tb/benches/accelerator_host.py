@@ -92,8 +92,8 @@ class Events:
     def skip(self, cycles: int) -> None:
         """Count ``cycles`` cycles in which all engines are idle.
 
-        Do not call :meth:`sample` for these cycles. They are added to the array's idle cycles with
-        the cause FETCH (the sequencer fetches instructions).
+        Do not call :meth:`sample` in these cycles. For the array, they count as idle with the cause
+        FETCH (the sequencer fetches instructions).
         """
         self._pause += cycles
         self._before = (0, False)

@@ -35,7 +35,7 @@ class Counts:
     """Expected values of the accelerator's counters, computed from a run of the golden machine.
 
     ``steps`` lists the instructions that the golden machine has executed. ``vectors`` is the number
-    of vectors that enter the array, ``gated`` the number of zero elements in these vectors.
+    of vectors that enter the array, and ``gated`` is the number of zero elements in these vectors.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Runs:
     """Runs of the accelerator through its host port, each checked against the golden machine.
 
     ``enable`` is the value of the register INTERRUPT_ENABLE. ``totals`` has the sum of each counter
-    over all runs. It is empty if the configuration has no counters.
+    over all runs. If the configuration has no counters, ``totals`` is empty.
     """
 
     def __init__(

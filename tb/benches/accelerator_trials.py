@@ -46,7 +46,7 @@ def refused() -> dict[Cause, list[list[int]]]:
 
 
 class Trials:
-    """Methods that each disturb a run of the accelerator and check how it reacts.
+    """Methods that each disturb a run of the accelerator, and check how the accelerator reacts.
 
     :meth:`all` returns a list of these methods. The list contains some methods several times, since
     each call selects a new random time or invalid instruction.

@@ -51,7 +51,8 @@ class Rows:
     def near(self) -> list[int]:
         """Return row addresses that differ in few bits, so that a wrong address bit is detected.
 
-        These are a random address, addresses that differ from it in one bit, and the last address.
+        The addresses are a random one, some that differ from the random one in one bit, and the
+        last address of the memory.
         """
         depth = self.config.accumulators.depth
         first = int(self.random.integers(depth))
@@ -78,8 +79,8 @@ class Rows:
         """Run one clock cycle with a random addition to a row, and a random drain of a row.
 
         ``rows`` are the addresses to choose from. Addition and drain (reading a row and setting it
-        to zero) each have the probability ``rate``. Either is left out if the memory's rules forbid
-        it in this cycle.
+        to zero) each have the probability ``rate``. The memory's rules may forbid one of the two in
+        this cycle; then that one is left out.
         """
         adds, drains = (
             int(self.random.choice(rows)) if self.random.random() < self.rate else None

@@ -71,8 +71,8 @@ def masks_of(m: int, n: int, lanes: int) -> tuple[list[int], list[int]]:
 def payloads_of(x: Rows, r: Rows, lanes: int) -> list[int]:
     """Return the payloads of the stream ``i``, one per beat, for the rows ``x`` and ``r``.
 
-    A payload is an integer. It has, for each lane, an element of ``x`` and the element of ``r`` at
-    the same position. The unit ignores ``r`` if its input ``add`` is 0.
+    Each payload is an integer that has, for each lane, an element of ``x`` and the element of ``r``
+    at the same position. The unit ignores ``r`` if its input ``add`` is 0.
     """
     beats = zip(beats_of(x, lanes), beats_of(r, lanes), *masks_of(*x.shape, lanes), strict=True)
     return [

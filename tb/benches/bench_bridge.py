@@ -110,8 +110,8 @@ class Surroundings:
         """Write the given bursts, and wait until the bridge has reported all of them as written.
 
         ``bursts`` lists the bursts as pairs: byte address, and number of words. ``words`` lists a
-        pair (data, byte mask) for each word, those of the first burst first. A byte is written if
-        its bit in the mask is 1.
+        pair (data, byte mask) for each word, in the order of the bursts. A byte is written if its
+        bit in the mask is 1.
         """
         layout = burst_layout(self.config.memory)
         before = self.written

@@ -353,8 +353,9 @@ async def too_many_tokens_are_reported(dut: Any) -> None:
 async def a_push_and_a_pop_of_a_full_counter_are_no_overflow(dut: Any) -> None:
     """A full token counter does not overflow if one token arrives as another is consumed.
 
-    A token that arrives before the cycle in which another is consumed sets ``overflow`` to 1. A
-    token that arrives in that cycle or later leaves ``overflow`` at 0.
+    The counter of dependency tokens is full before one more token arrives. If the token arrives
+    before the cycle in which another is consumed, ``overflow`` becomes 1; if it arrives in that
+    cycle or later, ``overflow`` stays 0.
     """
     registered = bool(parameters()["config"].get("registered"))
     random = rng()

@@ -149,9 +149,9 @@ async def long_reads_do_not_end_early(dut: Any) -> None:
 async def a_long_read_has_all_its_bytes(dut: Any) -> None:
     """A read of ``long_read`` bytes ends after that many bytes.
 
-    ``long_read`` is a parameter of the bench. It is larger in mutation tests, because the upper
-    bits of a length have an effect only in reads of tens of thousands of bytes. No chip is
-    modelled: the data lines are 0.
+    Mutation tests of the upper length bits set the bench's parameter ``long_read`` to a large
+    value, since these bits matter only in reads of tens of thousands of bytes. No chip is modelled:
+    the data lines are 0.
     """
     count = parameters()["long_read"]
     await start_clock(dut)

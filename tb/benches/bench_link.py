@@ -116,8 +116,8 @@ class Line:
 def places(command: int, config: Config, identity: Identity) -> int:
     """Return the number of addresses that a command of the host link can use.
 
-    The addresses are those of registers, of words of program memory, or of words of the HELLO
-    answer. For all other commands they are those of bytes of external memory.
+    A command addresses registers, words of program memory, words of the HELLO answer, or bytes of
+    external memory.
     """
     return {
         Command.HELLO: 5,
@@ -228,8 +228,9 @@ class Session:
     async def ask(self, frame: bytes, status: int, broken: int | None = None) -> None:
         """Send the request ``frame`` to the link, and compare the link with the golden model.
 
-        Answer, register writes and memory must be equal. The register STATUS is ``status``. If
-        ``broken`` is a number, the byte ``frame[broken]`` is sent with a wrong stop bit.
+        The answer, the register writes and the memory must be equal to the golden model's.
+        ``status`` is the value of the register STATUS. If ``broken`` is a number, the byte
+        ``frame[broken]`` is sent with a wrong stop bit.
         """
         line, golden, timeout = self._line, self._golden, self._settings["timeout"]
         line.registers.values[STATUS] = self._expected.values[STATUS] = status

@@ -53,10 +53,10 @@ TRIES = 8
 
 
 class Surroundings:
-    """Test environment of the vector engine.
+    """Test environment of the vector engine: models of the scratchpad and the accumulators.
 
-    It models the scratchpad and the accumulators, and checks the engine's requests and status.
-    ``sp`` and ``acc`` are the contents of the scratchpad and the accumulators.
+    The environment checks the engine's requests and status. ``sp`` and ``acc`` are the contents of
+    the scratchpad and the accumulators.
     """
 
     def __init__(self, dut: Any, config: Config, random: np.random.Generator, stall: float):

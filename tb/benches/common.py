@@ -22,10 +22,10 @@ _DISTURBED = 40  # cycles of random inputs
 
 
 def parameters() -> dict[str, Any]:
-    """Return the bench's parameters, a dictionary from name to value.
+    """Return the parameters of the bench, a dictionary from name to value.
 
-    They were passed as ``parameters`` to ``celosia.tb.benches.simulate.simulate``, which started
-    the simulation.
+    The call of ``celosia.tb.benches.simulate.simulate`` that started the simulation has passed the
+    parameters as its argument ``parameters``.
     """
     return dict(json.loads(os.environ.get("CELOSIA_PARAMETERS", "{}")))
 

@@ -34,8 +34,8 @@ class ExternalMemory:
     """A model of external memory at the accelerator's ports ``mem_read`` and ``mem_write``.
 
     In each cycle each channel pauses with probability ``stall``. A burst waits up to ``latency``
-    cycles. Port rules are asserted. The bench must call :meth:`drive` after each rising edge,
-    :meth:`sample` at falling edges.
+    cycles. The ports' rules are asserted. The bench must call :meth:`drive` after each rising edge,
+    and :meth:`sample` at each falling edge.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ExternalMemory:
         return bool(bursts) and bursts[0].time <= self._time
 
     def sample(self) -> None:
-        """Check and record the transfers at the ports in a cycle; called at each falling edge."""
+        """Check and record this cycle's transfers at the ports; call it at each falling edge."""
         assert not self.stray or not int(self._dut.mem_read__data__ready.value)
         if self._word is not None and int(self._dut.mem_read__data__ready.value):
             self._word = None

@@ -149,9 +149,9 @@ class WishboneMemory:
 class WishbonePackage:
     """A memory on a Wishbone bus that uses cocotbext-wishbone's slave, and checks the bus rules.
 
-    Each word takes two cycles, even in a burst. A due answer waits in each cycle with probability
-    ``stall``. Accesses at or above the address ``broken``, which the bench may change, are answered
-    with ``err``.
+    Each word takes two cycles, even in a burst, or more: in each cycle, the answer is delayed with
+    probability ``stall``. Accesses at or above the address ``broken``, which the bench may change,
+    are answered with ``err``.
     """
 
     def __init__(

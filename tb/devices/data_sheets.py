@@ -111,8 +111,8 @@ class PsramSheet:
         """Return the sheet's numbers, a dictionary from field name to value.
 
         Two entries for each latency code N (a hexadecimal digit) replace the field ``latency``:
-        ``periods_N`` is the latency in clock periods, and ``mhz_N`` the highest clock frequency
-        (MHz) with it.
+        ``periods_N`` is the latency in clock periods, and ``mhz_N`` is the highest clock frequency
+        (MHz) with this latency.
         """
         left = ("source", "seen", "latency")
         by_name = {name: value for name, value in vars(self).items() if name not in left}

@@ -41,9 +41,9 @@ class FlashModes:
 class FlashModel:
     """A model of an SPI flash chip at its pins, which asserts the data sheet's rules.
 
-    ``clock`` is the circuit's clock (Hz), ``way`` the delay of the wires to the chip and back (ns),
-    and ``quad`` the chip's bit QE. Bytes after ``contents`` are 255. ``wrong`` is a mask of
-    inverted bits in each byte.
+    ``clock`` is the circuit's clock (Hz). ``way`` is the delay of the wires to the chip and back
+    (ns). ``quad`` is the chip's bit QE. The bytes after ``contents`` are 255. The bits in the mask
+    ``wrong`` are inverted in each byte.
     """
 
     def __init__(

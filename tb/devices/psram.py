@@ -14,9 +14,9 @@ _CONFIGURE = 0x6000_0100_0000  # the command that writes configuration register 
 class PsramModel:
     """A model of a PSRAM chip at its pins, which asserts the data sheet's rules.
 
-    ``clock`` is the circuit's clock (Hz). All ``dies`` get the same commands. The chip inverts the
-    output bits ``wrong``. If its latency is variable, a random quarter of the commands has twice
-    the latency.
+    ``clock`` is the circuit's clock (Hz). The chip has ``dies`` dies, which get the same commands.
+    The output bits in the mask ``wrong`` are inverted. If the chip's latency is variable, a random
+    quarter of the commands has twice the latency.
     """
 
     def __init__(

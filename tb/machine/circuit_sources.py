@@ -64,8 +64,8 @@ def circuit_digest(module: str = _MACHINE) -> str:
 def circuit_files(module: str = _MACHINE) -> list[Path]:
     """Return the paths of the Python files on which the Verilog of a circuit depends.
 
-    These are the circuit's ``module``, the module that converts circuits to Verilog, and their
-    direct and indirect imports from ``celosia.arch``, ``hdl``, ``generators`` and ``fpga``.
+    The files are the circuit's ``module``, the module that converts circuits to Verilog, and the
+    direct and indirect imports of both from ``celosia.arch``, ``hdl``, ``generators`` and ``fpga``.
     """
     paths: set[Path] = set()
     waiting = [module, _CONVERSION]

@@ -39,7 +39,7 @@ def interface(config: Config) -> dict[str, int]:
     """Return the C++ macros for a simulation's harness, a dictionary from name to value.
 
     Most macros are widths and bit positions of fields in the memory and trace ports. ``ENGINES`` is
-    the number of engines, and ``CAUSES`` the number of the array's cycle counters.
+    the number of engines, and ``CAUSES`` is the number of the array's cycle counters.
     """
     burst, trace = burst_layout(config.memory), write_layout(config.access)
     word = MemoryWritePort(config.memory).members["data"].signature.members["payload"].shape
@@ -115,7 +115,7 @@ def build_verilator(
     - ``replacement``: Verilog to simulate in place of the accelerator.
     - ``quick``: compile the replacement fast, for a slower simulation.
     - ``random_start``: memories and registers may begin with random values.
-    - ``faults``: the simulation can flip bits, which ``sites.json`` lists.
+    - ``faults``: the simulation can flip bits; the file ``sites.json`` lists these bits.
     - ``coverage``: measure line and toggle coverage.
     """
     check_simulator("verilator")

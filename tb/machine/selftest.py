@@ -148,7 +148,7 @@ def only(config: Config, unit: str) -> Config:
 def clearing_programs(config: Config) -> list[list[int]]:
     """Return programs (lists of instruction words) that together set on-chip memories to zero.
 
-    They must run before a random program, which expects zeros there. They copy zeros from external
+    A random program expects zeros in these memories. The returned programs copy zeros from external
     memory, whose first ``CLEARED_ROW`` bytes must be zero.
     """
     program = [*clearing(config), *clearing_sums(config)]

@@ -1,7 +1,7 @@
 """Machines that run programs in a fast simulation of the accelerator, without cocotb.
 
-Their methods are those of ``celosia.sim.interpreter.Interpreter``, so that the same code can run a
-program on a simulated machine or on the golden machine, and compare the results.
+The machines have the methods of ``celosia.sim.interpreter.Interpreter``, so that the same code can
+run a program on a simulated machine or on the golden machine, and compare the results.
 """
 
 import contextlib

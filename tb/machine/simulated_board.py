@@ -153,10 +153,11 @@ class SimulatedBoard:
         """Return counts of the SDRAM's traffic in the last run, by name; empty without an SDRAM.
 
         - ``cycles``: all cycles of the run.
-        - ``reading_cycles``: those in which only reads are pending and the machine accepts all
+        - ``reading_cycles``: cycles in which only reads are pending and the machine accepts all
           words.
         - ``other_cycles``: all other cycles with pending reads or writes.
-        - ``reading_columns``, ``other_columns``: words of the chip transferred in these cycles.
+        - ``reading_columns``: words that the SDRAM transfers in the ``reading_cycles``.
+        - ``other_columns``: words that the SDRAM transfers in the ``other_cycles``.
         """
         lines = [line for line in self.log().splitlines() if line.startswith("{")]
         counts: dict[str, int] = json.loads(lines[-1]) if lines else {}

