@@ -124,8 +124,8 @@ class Trials:
         """Wait until the accelerator has recovered from a stopped run; check registers and memory.
 
         The accelerator must not be busy after ``cycles`` cycles, by default ``bound``. STATUS must
-        report the error ``cause``, and INTERRUPT an error. External memory must have no open
-        requests, and no wrong bytes (see :meth:`stored`).
+        report the error ``cause``, and INTERRUPT must report an error. External memory must have no
+        open requests, and no wrong bytes (see :meth:`stored`).
         """
         host, begin = self.host, self.host.cycles
         status = await host.ends(self.bound if cycles is None else cycles)

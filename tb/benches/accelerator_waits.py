@@ -87,9 +87,9 @@ class LongTrials(Trials):
     async def deadlock(self) -> None:
         """Run a command that waits forever; the watchdog must report the error DEADLOCK.
 
-        From the start of the run to the error in STATUS, ``watchdog`` to ``2 * watchdog + shortest
-        + SLACK`` cycles may pass. ``watchdog`` is a field of the configuration, ``shortest`` is the
-        length of the fastest short run.
+        From the start of the run to the error in STATUS, ``watchdog`` to
+        ``2 * watchdog + shortest + SLACK`` cycles may pass. ``watchdog`` is a field of the
+        configuration, ``shortest`` is the length of the fastest short run.
         """
         watchdog = self.config.control.watchdog
         wait = Instruction(Opcode.LOAD, {"m": 0}, pop=frozenset({Engine.MATRIX}))

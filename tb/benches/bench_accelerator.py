@@ -1,4 +1,4 @@
-"""Bench of the whole accelerator: compares its runs with the golden machine, also after errors."""
+"""Bench of the whole accelerator: its runs must equal the golden machine's, also after errors."""
 
 # Parameters:
 # - config: all fields of the configuration

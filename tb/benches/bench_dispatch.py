@@ -75,11 +75,10 @@ class EngineModel:
         getattr(self.dut, f"push_{self.name}").value = self.push if finishes else 0
 
     def sample(self) -> tuple[bool, bool]:
-        """Read the engine's ports, and return a pair of booleans.
+        """Read the engine's ports; return whether a command is accepted, and whether one ends.
 
-        The first is true if the engine accepts a command in this cycle, the second is true if it
-        completes a command. A new command must equal the next one in ``due``, the list of expected
-        commands.
+        The two booleans are for this cycle. A new command must equal the next one in ``due``, the
+        list of expected commands.
         """
         valid, ready = self.get("o", "__valid"), self.get("o", "__ready")
         assert self.registered or not (valid and self.get("waiting"))

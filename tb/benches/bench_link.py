@@ -70,7 +70,7 @@ class Line:
         self._random = rng()
 
     async def cycle(self, byte: int | None = None, broken: bool = False) -> None:
-        """Run one clock cycle; the link receives ``byte`` in it, or no byte if ``byte`` is None.
+        """Run one clock cycle in which the link receives ``byte``; if ``byte`` is None, no byte.
 
         If ``broken`` is true, the receiver reports that the byte's stop bit was wrong.
         """
@@ -156,7 +156,7 @@ def random_request(random: np.random.Generator, config: Config, identity: Identi
 
 
 def damaged(random: np.random.Generator, frame: bytes) -> tuple[bytes, int | None]:
-    """Return a damaged copy of the request ``frame``, and the index of a byte in it or None.
+    """Return a damaged copy of the request ``frame``, and the index of a byte or None.
 
     At random, the end is cut off, one byte is changed, or random bytes are inserted; the index is
     then None. Otherwise the copy equals ``frame``, and the caller must send the byte at the index

@@ -1,4 +1,4 @@
-"""Bench of the sequencer: it runs random programs, and must send the golden model's command words.
+"""Bench of the sequencer: for random programs it must send the golden model's command words.
 
 Parameters: ``config``, the configuration's fields that differ from the preset ``small``;
 ``programs``, the number of programs; ``stall``, the probability in each cycle that the stream ``o``

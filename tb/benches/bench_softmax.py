@@ -47,8 +47,8 @@ def row_beats(q, mask, lanes):
 def random_row(random, index, lanes, max_row):
     """Return random scores [n] and a random mask [n] for the row with the number ``index``.
 
-    ``BLOCK`` rows of any length up to ``max_row`` alternate with ``BLOCK`` rows of at most ``3 *
-    lanes`` scores.
+    ``BLOCK`` rows of any length up to ``max_row`` alternate with ``BLOCK`` rows of at most
+    ``3 * lanes`` scores.
     """
     if index // BLOCK % 2:
         length = int(random.integers(1, min(3 * lanes, max_row) + 1))

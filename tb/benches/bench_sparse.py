@@ -1,7 +1,7 @@
 """Bench of ``celosia.hdl.sparse.sparse``: each command multiplies rows by a random sparse matrix.
 
-At each command's ``done`` the accumulators must contain the golden model's sums. The counts of
-products and of skipped products are compared, too.
+When the output ``done`` ends a command, the accumulators must contain the golden model's sums. The
+counts of products and of skipped products are compared, too.
 """
 
 # Parameters:

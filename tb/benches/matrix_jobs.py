@@ -264,7 +264,7 @@ class Jobs:
             self.add(Opcode.MATMUL, self._rows(n), k, n, b_flags | a_flags)
 
     def append_random(self, transpose: bool) -> None:
-        """Append PRELOADs that each write a part of some weight tiles, and MATMULs that use them.
+        """Append PRELOADs that each write a part of some weight tiles, and MATMULs with the tiles.
 
         A PRELOAD writes some rows or columns of one or more tiles in the array. If ``transpose`` is
         true, the first PRELOAD transposes its weights, which needs the configuration field

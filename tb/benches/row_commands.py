@@ -30,7 +30,7 @@ def random_command(
     """Return a random LOAD or STORE, a dictionary from field to value.
 
     All rows fit in external memory, and in one bank of the scratchpad. ``shape`` is the pair
-    (number of rows, bytes of a row); if it is None, both numbers are random.
+    (number of rows, bytes of a row); if ``shape`` is None, both numbers are random.
     """
     word = config.mem_bytes
     if shape is None:
@@ -99,11 +99,11 @@ def moved_rows(command: dict[str, int]) -> list[tuple[int, int]]:
 def expected_moves(
     commands: list[dict[str, int]], config: Config, source: bytes, *, load: bool
 ) -> tuple[deque[tuple[int, bytes]], list[int]]:
-    """Return a pair (moves, ends): the words that commands must copy, and the count at each end.
+    """Return the words that commands must copy, and the number of words up to each command's end.
 
-    ``moves`` is a queue of pairs (destination address, bytes), one per word. ``ends[i]`` is the
-    number of words up to command i's end. The source memory ``source`` is external memory if
-    ``load`` is true, otherwise the scratchpad.
+    The result is a pair (moves, ends). ``moves`` is a queue of pairs (destination address, bytes),
+    one per word. ``ends`` has a number for each command. The words come from ``source``: external
+    memory if ``load`` is true, otherwise the scratchpad.
     """
     moves: deque[tuple[int, bytes]] = deque()
     ends = []

@@ -167,8 +167,8 @@ def _member_names(verilog: str) -> dict[str, str]:
 def build_icarus(config: Config, memory_bytes: int) -> Path:
     """Return the folder with a compiled Icarus simulation of a configuration's accelerator.
 
-    The simulation is compiled only once: it is stored in the user's cache of builds. Its external
-    memory has ``memory_bytes`` bytes.
+    The simulation is compiled only once: it is stored in the user's cache of builds. The simulated
+    external memory has ``memory_bytes`` bytes.
     """
     check_simulator("icarus")
     verilog = checked(accelerator_verilog(config))

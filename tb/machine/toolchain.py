@@ -233,7 +233,7 @@ class Runtime:
         - ``kind``: subfolder of the cache.
         - ``words``: further arguments of Verilator.
         - ``texts``: further files, a dictionary from name to content.
-        - ``between(folder)``: called after Verilator and before the compiler.
+        - ``between(folder)``: function called between Verilator and the C++ compiler.
         - ``work``: name of the build in messages.
         """
         command = ["verilator", "--cc", "--exe", "--top-module", "top", "--prefix", "Vtop", *words]
@@ -252,10 +252,10 @@ class Runtime:
         return cached(kind, digest(without_comments(verilog), *texts.values(), tools), build)
 
     def keep(self, folder: Path) -> None:
-        """Copy Verilator's compiled library from a build's folder to the cache, unless cached before.
+        """Copy Verilator's compiled runtime library from ``folder`` to the user's cache.
 
-        The cache is the user's cache of builds. The build's intermediate files in ``folder`` are
-        then deleted, also if nothing was copied.
+        If the cache has the library, nothing is copied. In both cases, the build's intermediate
+        files in ``folder`` are then deleted.
         """
         paths = [path for path in folder.glob("verilated*.o") if "__" not in path.name]
 

@@ -1,6 +1,6 @@
 """Benchmark that counts register toggles with and without the configuration's field ``sleep``.
 
-With this field, unused registers keep their values.
+If the field is true, unused registers keep their values.
 """
 
 from typing import Any
