@@ -47,7 +47,7 @@ def explain(
     """
     kinds = {node.op_type for node in graph.model.graph.node}
     text = [*reasons, *([str(error)] if error is not None else [])]
-    things = held(graph.model) or _of_domains(graph.model, reasons)
+    things = unsupported_parts(graph.model) or _of_domains(graph.model, reasons)
     if not things and "Softmax" not in kinds and _known(text) != [_END]:
         things.append("it holds no attention; give a Transformer encoder")
     if not things:
@@ -88,7 +88,7 @@ def _grouped(reasons: Iterable[str]) -> Iterator[str]:
         yield alike[0] + (f" (and {more} like it)" if more else "")
 
 
-def held(model: Any) -> list[str]:
+def unsupported_parts(model: Any) -> list[str]:
     """Return a list of texts that name the unsupported parts of a graph, each with a remedy."""
     kinds = {node.op_type for node in model.graph.node}
     things = list(dict.fromkeys(thing for kind, thing in _KINDS.items() if kind in kinds))

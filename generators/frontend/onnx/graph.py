@@ -22,7 +22,7 @@ from celosia.generators.frontend.onnx.inputs import (
     MASKS,
     InputReader,
     Place,
-    is_beside,
+    is_auxiliary_name,
     is_integer,
     sizes_of,
 )
@@ -139,7 +139,7 @@ class Graph:
         if not inputs:
             raise InputError(f"Model {self.path} has no input")
         if is_integer(inputs[0]):
-            inputs.sort(key=lambda value: is_beside(value.name))
+            inputs.sort(key=lambda value: is_auxiliary_name(value.name))
         sizes = [sizes_of(value, self.path) for value in inputs]
         self.batch = max(sizes[0][0], 1) if len(sizes[0]) > 1 and self.batched else 1
         if len(sizes[0]) in (2, 3) and self.batch > 1 and sizes[0][1] == 1:

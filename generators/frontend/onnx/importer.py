@@ -18,7 +18,7 @@ from celosia.generators.frontend.named_inputs import NamedInputs, OtherInput
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.graph import Graph
 from celosia.generators.frontend.onnx.inputs import OpenLengthError
-from celosia.generators.frontend.onnx.length import FEW, made_for
+from celosia.generators.frontend.onnx.length import FEW, required_length
 from celosia.generators.frontend.onnx.match import NAMES, Encoder
 from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.onnx.recognized import read_encoder
@@ -48,7 +48,7 @@ def load_onnx(path: Path, tokens: int = 0, *, quick: bool = False) -> Source:
     Raises :class:`InputError` if the file cannot be read, ``tokens`` does not fit, the model is a
     decoder or not supported, or outputs differ.
     """
-    fixed = made_for(path) if tokens else 0
+    fixed = required_length(path) if tokens else 0
     if fixed not in (0, tokens):
         raise InputError(
             f"Model {path} is made for {fixed} tokens, not {tokens}; give it with --context {fixed}"

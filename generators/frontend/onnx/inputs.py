@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from celosia.arch.errors import InputError
-from celosia.generators.frontend.onnx.explain import held
+from celosia.generators.frontend.onnx.explain import unsupported_parts
 from celosia.generators.frontend.onnx.file import onnx_library
 from celosia.generators.frontend.onnx.node import Array
 
@@ -72,7 +72,7 @@ class Place:
         return numbers.reshape(self.shape).astype(self.dtype)
 
 
-def is_beside(name: str) -> bool:
+def is_auxiliary_name(name: str) -> bool:
     """Return whether an input's name is that of a mask, of token types or of positions."""
     return any(word in name.lower() for word in ("mask", "type", "segment", "position"))
 
@@ -148,7 +148,7 @@ class InputReader:
         if rank > 3 and not all(shape):
             raise InputError(f"{subject} has no fixed size; export the model with one")
         if rank < 4 and not shape[axis] and not tokens:
-            more = "".join(f"; and {thing}" for thing in held(self.model))
+            more = "".join(f"; and {thing}" for thing in unsupported_parts(self.model))
             raise OpenLengthError(
                 f"{subject} has no fixed number of tokens; give it with --context{more}"
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from celosia.arch.errors import InputError
-from celosia.generators.frontend.onnx.explain import held
+from celosia.generators.frontend.onnx.explain import unsupported_parts
 from celosia.generators.frontend.onnx.graph import Graph
 from celosia.generators.frontend.onnx.inputs import OpenLengthError
 from celosia.generators.frontend.onnx.reading import Stamp, read_graph, stamp
@@ -19,7 +19,7 @@ _TRIED = 64
 """Most lengths that are tried."""
 
 
-def few(path: Path) -> int:
+def probe_length(path: Path) -> int:
     """Return ``FEW`` (3) if the graph in a file accepts any number of tokens, otherwise 0.
 
     If the result is 3, the importer reads the graph with 3 tokens to recognize its layers. The
@@ -34,24 +34,24 @@ def few(path: Path) -> int:
     return 0
 
 
-def made_for(path: Path) -> int:
+def required_length(path: Path) -> int:
     """Return the only number of tokens with which an ONNX graph can be run, or 0 if there is none.
 
     In some graphs the input accepts any number, but a constant, such as a shape, fits only one. The
     result is also 0 if the input itself fixes the number.
     """
-    return _made_for(path, stamp(path))
+    return _required_length(path, stamp(path))
 
 
 @lru_cache(maxsize=8)
-def _made_for(path: Path, _stamp: Stamp) -> int:
-    if not few(path) or _runs(path, FEW):
+def _required_length(path: Path, _stamp: Stamp) -> int:
+    if not probe_length(path) or _runs(path, FEW):
         return 0
     try:
         graph = read_graph(path, FEW, lambda graph: graph)
     except InputError:
         return 0
-    if held(graph.model):
+    if unsupported_parts(graph.model):
         return 0
     return next((size for size in _sizes(graph) if _runs(path, size)), 0)
 

@@ -1,7 +1,7 @@
 """LayerNorms in Keras' form, ``x * s + (beta - mean * s)``, in ONNX graphs.
 
 The scale ``s`` is ``gamma / sqrt(variance + epsilon)``; the mean and the variance are those of each
-row of ``x``. A :class:`Spread` represents a term, and the sum of all terms is a :class:`Norm`.
+row of ``x``. A :class:`NormTerm` represents a term, and the sum of all terms is a :class:`Norm`.
 """
 
 from dataclasses import replace
@@ -14,8 +14,8 @@ from celosia.generators.frontend.onnx.norms import epsilon_of
 from celosia.generators.frontend.onnx.values import (
     Centred,
     Norm,
+    NormTerm,
     RowMean,
-    Spread,
     UnsupportedError,
     View,
 )
@@ -32,7 +32,7 @@ def is_deviation(view: object) -> bool:
     return view.tensor.squares and isinstance(view.tensor.source, Centred)
 
 
-def spread(node: Node, view: View, gamma: Floats) -> View:
+def scale_term(node: Node, view: View, gamma: Floats) -> View:
     """Return the scale ``gamma / sqrt(variance + epsilon)`` of a LayerNorm, [..., columns].
 
     ``view`` [..., 1] is ``1 / sqrt(variance + epsilon)`` of each row, and ``gamma`` is [columns] or
@@ -45,7 +45,7 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
         raise UnsupportedError("it scales rows other than by columns")
     source = stat.source.source
     tensor = source.into(
-        Spread,
+        NormTerm,
         node.name,
         epsilon=epsilon_of(view, multiply=True),
         gamma=np.broadcast_to(gamma.reshape(-1), source.columns),
@@ -55,18 +55,18 @@ def spread(node: Node, view: View, gamma: Floats) -> View:
     return whole(tensor, (*view.shape[:-1], source.columns))
 
 
-def spread_product(node: Node, left: View, right: View) -> View:
+def norm_term_product(node: Node, left: View, right: View) -> View:
     """Return a LayerNorm's scale times the LayerNorm's input, or times the input's row means.
 
     The scale is ``gamma / sqrt(variance + epsilon)``. ``left`` and ``right`` are the factors, in
     any order. The result is [..., columns]. Raises :class:`UnsupportedError` if the factors are
     anything else.
     """
-    view, by = (right, left) if isinstance(left.tensor, Spread) else (left, right)
+    view, by = (right, left) if isinstance(left.tensor, NormTerm) else (left, right)
     if is_deviation(by):
-        by = spread(node, by, np.ones(1))
+        by = scale_term(node, by, np.ones(1))
     factor, tensor, own = view.factor(), by.tensor, view.tensor
-    assert isinstance(tensor, Spread)
+    assert isinstance(tensor, NormTerm)
     alone = tensor.parts == (0.0, 0.0, 1.0) and not tensor.beta.any()
     mean = isinstance(own, RowMean) and not own.squares and own.source is tensor.source
     if factor is None or not alone or not view.ordered or not (mean or own is tensor.source):
@@ -75,7 +75,7 @@ def spread_product(node: Node, left: View, right: View) -> View:
     return whole(replace(tensor, node=node.name, parts=parts), by.shape)
 
 
-def spread_sum(node: Node, left: View, right: View) -> View:
+def norm_term_sum(node: Node, left: View, right: View) -> View:
     """Return the LayerNorm that is the sum or the difference of the terms ``left`` and ``right``.
 
     The terms are, for example, ``x * s`` and ``beta - mean * s``, where ``s`` is
@@ -83,8 +83,8 @@ def spread_sum(node: Node, left: View, right: View) -> View:
     complete LayerNorm of ``x``.
     """
     first, other = left.tensor, right.tensor
-    assert isinstance(first, Spread)
-    assert isinstance(other, Spread)
+    assert isinstance(first, NormTerm)
+    assert isinstance(other, NormTerm)
     alike = first.source is other.source and first.epsilon == other.epsilon
     if not alike or not np.array_equal(first.gamma, other.gamma):
         raise UnsupportedError("it adds parts of different norms")
@@ -99,7 +99,7 @@ def spread_sum(node: Node, left: View, right: View) -> View:
     return whole(made, left.shape)
 
 
-def spread_shift(node: Node, view: View, number: Floats) -> View:
+def norm_term_shift(node: Node, view: View, number: Floats) -> View:
     """Return a LayerNorm's term plus or minus a constant, for example ``beta - mean * s``.
 
     In this example, ``number`` is ``beta``, ``view`` is ``mean * s``, and the scale ``s`` is
@@ -107,7 +107,7 @@ def spread_shift(node: Node, view: View, number: Floats) -> View:
     between tokens, or if ``view`` lacks a column of its tensor.
     """
     tensor = view.tensor
-    assert isinstance(tensor, Spread)
+    assert isinstance(tensor, NormTerm)
     columns = per_column(view, number)
     if columns is None:
         raise UnsupportedError("it adds constants to some of the tokens")

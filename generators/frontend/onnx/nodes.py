@@ -13,10 +13,10 @@ from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY
 from celosia.generators.frontend.onnx.linear import conv, einsum, gemm, matmul
 from celosia.generators.frontend.onnx.moments import (
     is_deviation,
-    spread,
-    spread_product,
-    spread_shift,
-    spread_sum,
+    norm_term_product,
+    norm_term_shift,
+    norm_term_sum,
+    scale_term,
 )
 from celosia.generators.frontend.onnx.node import Node, full_rows, whole
 from celosia.generators.frontend.onnx.norms import (
@@ -28,7 +28,7 @@ from celosia.generators.frontend.onnx.norms import (
     normalized,
     pooled_mean,
     shared_mean,
-    total,
+    sum_over_tokens,
 )
 from celosia.generators.frontend.onnx.token_masks import COMPARISONS, is_tokens, token_mask
 from celosia.generators.frontend.onnx.values import (
@@ -37,10 +37,10 @@ from celosia.generators.frontend.onnx.values import (
     Largest,
     Lookup,
     Mask,
+    NormTerm,
     Prepend,
     RowMean,
     Scores,
-    Spread,
     UnsupportedError,
     Value,
     View,
@@ -68,7 +68,7 @@ _WIDE = (1, 6, 7, 11, 12, 13)
 _BOOL = 9
 
 
-def evaluate(node: Node) -> list[Value]:
+def symbolic_outputs(node: Node) -> list[Value]:
     """Return a list of the outputs of an ONNX node.
 
     - An array is an output that does not depend on the model's input.
@@ -276,11 +276,11 @@ def _binary(node: Node) -> View:
             return _shifted_where_known(node, view, mask)
         raise UnsupportedError("a mask is not added to scores")
     if isinstance(left, View) and isinstance(right, View):
-        parts = [isinstance(operand.tensor, Spread) for operand in (left, right)]
+        parts = [isinstance(operand.tensor, NormTerm) for operand in (left, right)]
         if all(parts) and node.kind in ("Add", "Sub"):
-            return spread_sum(node, left, right)
+            return norm_term_sum(node, left, right)
         if node.kind == "Mul" and (any(parts) or _scales_rows(left, right)):
-            return spread_product(node, left, right)
+            return norm_term_product(node, left, right)
         if isinstance(right.tensor, RowMean) and not isinstance(left.tensor, RowMean):
             return _by_means(node, left, right)
         if isinstance(left.tensor, RowMean) and not isinstance(right.tensor, RowMean):
@@ -293,10 +293,10 @@ def _binary(node: Node) -> View:
     if isinstance(view.tensor, Scores) and _adds(node, view) and number.size > 1:
         number = number if node.kind == "Add" else -number
         return masked(view, Mask(number, number))
-    if isinstance(view.tensor, Spread) and node.kind in ("Add", "Sub"):
-        return spread_shift(node, view, number)
+    if isinstance(view.tensor, NormTerm) and node.kind in ("Add", "Sub"):
+        return norm_term_shift(node, view, number)
     if is_deviation(view) and node.kind == "Mul" and number.ndim and number.shape[-1] > 1:
-        return spread(node, view, number)
+        return scale_term(node, view, number)
     if number.size == 1:
         value = float(number.reshape(()))
         if view is left:
@@ -374,7 +374,7 @@ _KINDS: Mapping[str, Callable[[Node], View]] = {
     "MatMul": matmul,
     "RMSNormalization": layer_norm,
     "ReduceMean": mean,
-    "ReduceSum": total,
+    "ReduceSum": sum_over_tokens,
     "SimplifiedLayerNormalization": layer_norm,
     "Softmax": softmax,
     "Where": _where,

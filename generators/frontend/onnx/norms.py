@@ -61,7 +61,7 @@ def pooled_mean(node: Node) -> View:
     return _row_mean(node, value)
 
 
-def total(node: Node) -> View:
+def sum_over_tokens(node: Node) -> View:
     """Return the result of a ReduceSum node: the sum of the rows of all valid tokens.
 
     The node's input must be a :class:`Kept` tensor, in which the rows of padding tokens are zero.

@@ -18,10 +18,10 @@ from celosia.generators.frontend.onnx.explain import explain
 from celosia.generators.frontend.onnx.file import onnx_library
 from celosia.generators.frontend.onnx.graph import Graph
 from celosia.generators.frontend.onnx.inputs import Place
-from celosia.generators.frontend.onnx.length import few, made_for
+from celosia.generators.frontend.onnx.length import probe_length, required_length
 from celosia.generators.frontend.onnx.match import Encoder, match
 from celosia.generators.frontend.onnx.node import Array, Node
-from celosia.generators.frontend.onnx.nodes import evaluate
+from celosia.generators.frontend.onnx.nodes import symbolic_outputs
 from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.onnx.values import (
     Context,
@@ -39,7 +39,7 @@ from celosia.generators.frontend.onnx.values import (
 def is_causal(path: Path) -> bool:
     """Return whether an ONNX file's model has a causal mask; False if no model is recognized."""
     try:
-        tokens = made_for(path) or few(path)
+        tokens = required_length(path) or probe_length(path)
         return read_graph(path, tokens, lambda graph: read_encoder(graph)[0].blocks[0].causal)
     except InputError:
         return False
@@ -184,7 +184,7 @@ def follow(graph: Graph) -> tuple[dict[str, Value], list[str]]:
         try:
             fold = _fold(graph, node)
             step = Node(name, kind, operands, attributes, fold, graph.opset, graph.made)
-            outputs = evaluate(step)
+            outputs = symbolic_outputs(step)
         except InputError as error:
             raise InputError(f"Model {graph.path} is not run: {error}") from error
         except UnsupportedError as error:

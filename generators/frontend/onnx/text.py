@@ -11,7 +11,7 @@ import numpy as np
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.graph import Graph
-from celosia.generators.frontend.onnx.length import few, longest, made_for
+from celosia.generators.frontend.onnx.length import longest, probe_length, required_length
 from celosia.generators.frontend.onnx.reading import read_graph
 from celosia.generators.frontend.onnx.recognized import read_encoder
 from celosia.generators.frontend.text_description import TextDescription
@@ -35,9 +35,9 @@ def text_length(path: Path) -> int:
     The result is 0 if the input has a fixed length, or if the graph cannot be read. Raises
     :class:`InputError` if no constant, such as a position table, limits the number.
     """
-    if not few(path) or made_for(path):
-        return made_for(path)
-    graph = read_graph(path, few(path), lambda graph: graph)
+    if not probe_length(path) or required_length(path):
+        return required_length(path)
+    graph = read_graph(path, probe_length(path), lambda graph: graph)
     encoder, _ = read_encoder(graph)
     start = graph.names.get(id(encoder.blocks[0].source), graph.output)
     most = longest(path, graph, start)

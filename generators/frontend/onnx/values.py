@@ -91,7 +91,7 @@ class Centred(Of):
 
 
 @dataclass(eq=False, kw_only=True)
-class Spread(Of):
+class NormTerm(Of):
     """A term of a LayerNorm: ``(a * x + b * mean + c) * gamma / sqrt(variance + epsilon) + beta``.
 
     ``x`` is the source tensor. The mean and the variance are those of each row of ``x``.
