@@ -8,13 +8,19 @@ import pytest
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.named_inputs import NamedInputs
+from celosia.generators.frontend.onnx.function_cache import FunctionCache
 from celosia.generators.frontend.onnx.importer import load_onnx
-from celosia.generators.frontend.onnx.inputs import Place
-from celosia.generators.frontend.onnx.made import Made
+from celosia.generators.frontend.onnx.inputs import GraphInput
 from celosia.generators.frontend.onnx.node import Node
 from celosia.generators.frontend.onnx.nodes import symbolic_outputs
-from celosia.generators.frontend.onnx.norms import kept_rows, shared_mean
-from celosia.generators.frontend.onnx.values import Input, Kept, Mask, UnsupportedError, View
+from celosia.generators.frontend.onnx.norms import shared_mean, zeroed_padding
+from celosia.generators.frontend.onnx.values import (
+    Input,
+    Mask,
+    UnsupportedError,
+    View,
+    ZeroedPadding,
+)
 from tests.test_onnx_forms import FLOAT, INT, Form
 
 INT8, ROWS, COLUMNS = 3, 3, 2
@@ -24,7 +30,7 @@ WHOLE = np.ones((ROWS, 1))
 
 def node() -> Node:
     nothing: Any = None
-    return Node("n", "Mul", (), {}, nothing, 17, Made())
+    return Node("n", "Mul", (), {}, nothing, 17, FunctionCache())
 
 
 @pytest.mark.parametrize("missing", [(), (0,), (1,), (2,), (1, 2)])
@@ -34,19 +40,19 @@ def test_a_mask_of_rows_takes_the_last_row_alone(missing) -> None:
     cut[list(missing)] = 0
     view = View(SOURCE, (ROWS, COLUMNS))
     if missing == (2,):
-        tensor = kept_rows(node(), view, Mask(WHOLE, cut)).tensor
-        assert isinstance(tensor, Kept)
+        tensor = zeroed_padding(node(), view, Mask(WHOLE, cut)).tensor
+        assert isinstance(tensor, ZeroedPadding)
         assert (tensor.source, tensor.summed) == (SOURCE, False)
         with pytest.raises(UnsupportedError, match="something else than scores or rows"):
-            kept_rows(node(), view, Mask(2 * WHOLE, cut))
+            zeroed_padding(node(), view, Mask(2 * WHOLE, cut))
     else:
         with pytest.raises(UnsupportedError, match="something else than scores or rows"):
-            kept_rows(node(), view, Mask(WHOLE, cut))
+            zeroed_padding(node(), view, Mask(WHOLE, cut))
 
 
 @pytest.mark.parametrize(("full", "cut"), [(3, 2), (3, 3), (2, 2), (2, 1), (3, 1)])
 def test_a_sum_is_divided_by_the_tokens_that_are_there(full, cut) -> None:
-    view = View(SOURCE.into(Kept, "sum", rows=1, summed=True), (1, COLUMNS))
+    view = View(SOURCE.into(ZeroedPadding, "sum", rows=1, summed=True), (1, COLUMNS))
     mask = Mask(np.array([full]), np.array([cut]))
     if (full, cut) == (3, 2):
         assert shared_mean(node(), view, mask).tensor.rows == 1
@@ -57,7 +63,7 @@ def test_a_sum_is_divided_by_the_tokens_that_are_there(full, cut) -> None:
 
 @pytest.mark.parametrize("kind", ["mask", "padding", "places", "types", "length", "past"])
 def test_inputs_that_follow_from_others_have_their_type(kind: str) -> None:
-    made = Place("input", (1, ROWS), kind, np.dtype(np.int32)).given(2)
+    made = GraphInput("input", (1, ROWS), kind, np.dtype(np.int32)).array_for(2)
     right = {"mask": [1, 1, 0], "padding": [0, 0, 1], "places": [0, 1, 2], "length": [2, 2, 2]}
     assert (made.dtype, made.tolist()) == (np.int32, [right.get(kind, [0, 0, 0])])
 
@@ -67,7 +73,9 @@ def test_the_size_of_data_is_a_constant() -> None:
         return [np.array(inputs[0].size)]
 
     view = View(SOURCE, (ROWS, COLUMNS))
-    assert symbolic_outputs(Node("n", "Size", [view], {}, fold, 17, Made())) == [ROWS * COLUMNS]
+    assert symbolic_outputs(Node("n", "Size", [view], {}, fold, 17, FunctionCache())) == [
+        ROWS * COLUMNS
+    ]
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
@@ -104,11 +112,11 @@ def test_a_comparison_hides_other_tokens_than_one(kind, run, bound) -> None:
     """A second number is refused too, and a cast to numbers that do not hold all tokens."""
     tokens = View(replace(SOURCE, columns=1, tokens=True), (1, ROWS))
     inputs = [tokens] if bound is None else [tokens, np.array(bound)]
-    made = Node("n", kind, inputs, {"to": INT8}, lambda i: [run(*i)], 17, Made())
+    made = Node("n", kind, inputs, {"to": INT8}, lambda i: [run(*i)], 17, FunctionCache())
     if bound == 3:
         (mask,) = symbolic_outputs(made)
         assert (mask.full.any(), mask.cut.tolist()) == (False, [[False, False, True]])
-        made.made.padding = 2
+        made.cache.padding = 2
     with pytest.raises(UnsupportedError, match=r"compare token numbers with that|other numbers"):
         symbolic_outputs(made)
 

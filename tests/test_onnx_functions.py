@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from celosia.generators.frontend.onnx.function_cache import FunctionCache
 from celosia.generators.frontend.onnx.functions import BINARY, PARAMETRIC, UNARY
 from celosia.generators.frontend.onnx.importer import load_onnx
-from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.values import Tensor, UnsupportedError, View
 from celosia.generators.studies.comparison import compare
 from tests.test_onnx_forms import Form
@@ -109,7 +109,7 @@ def test_a_bound_far_from_zero_is_not_left_out(low: float | None, high: float) -
     view = View(Tensor(node="up", rows=1, columns=2), (1, 2)).apply(lambda x: np.clip(x, low, high))
     assert view.factor() is None
     with pytest.raises(UnsupportedError, match=r"^its input is a function that is none of gelu, "):
-        Made().settled(view)
+        FunctionCache().without_function(view)
 
 
 def erf(form: Form, x: str) -> str:

@@ -122,7 +122,7 @@ def graph_reference(path: Path, tokens: int = 0) -> Callable[..., Array]:
         raise InputError(f"ONNX Runtime does not run {path}: {_reason(error)}") from error
 
     def compute(values: Values) -> Array:
-        first = graph.places[0]
+        first = graph.inputs[0]
         others = values if isinstance(values, Mapping) else {}
         own = values[first.name] if isinstance(values, Mapping) else values
         length = np.size(own) if first.kind == "tokens" else graph.tokens

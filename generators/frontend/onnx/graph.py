@@ -18,15 +18,15 @@ from celosia.generators.frontend.onnx.engine import (
     inferred,
 )
 from celosia.generators.frontend.onnx.file import file_and_output, onnx_library, subgraphs
+from celosia.generators.frontend.onnx.function_cache import FunctionCache
 from celosia.generators.frontend.onnx.inputs import (
     MASKS,
+    GraphInput,
     InputReader,
-    Place,
     is_auxiliary_name,
     is_integer,
     sizes_of,
 )
-from celosia.generators.frontend.onnx.made import Made
 from celosia.generators.frontend.onnx.node import Array
 from celosia.generators.frontend.weights import Floats
 
@@ -68,13 +68,13 @@ class Graph:
         self.file, self._asked = file_and_output(path)
         self.model = model
         self._numpy, self._helper = onnx_library("onnx.numpy_helper"), onnx_library("onnx.helper")
-        self.places = self._places(tokens)
+        self.inputs = self._inputs(tokens)
         graph = self.model.graph
         self.known: dict[str, Any] = {
             tensor.name: self._numpy.to_array(tensor) for tensor in graph.initializer
         }
         self.output = graph.output[self._answer()].name
-        self.made = Made()
+        self.cache = FunctionCache()
         self.opset = max(
             (opset.version for opset in self.model.opset_import if opset.domain in ("", "ai.onnx")),
             default=1,
@@ -96,7 +96,7 @@ class Graph:
         output, such as ``model.onnx:scores``. The path is left out if the output is a copy of an
         input.
         """
-        used, same = self.read, self._handed_on()
+        used, same = self.used_values, self._handed_on()
         others = [
             f"output {name}"
             if name in same
@@ -108,7 +108,7 @@ class Graph:
 
     def _handed_on(self) -> set[str]:
         """Return the names of the inputs, and of the values that are inputs unchanged."""
-        aliases = {place.name for place in self.places}
+        aliases = {graph_input.name for graph_input in self.inputs}
         for node in self.model.graph.node:
             if node.op_type in ("Identity", "Cast") and node.input[0] in aliases:
                 aliases |= set(node.output)
@@ -132,7 +132,7 @@ class Graph:
                     f"{MOST_NUMBERS}"
                 )
 
-    def _places(self, tokens: int) -> list[Place]:
+    def _inputs(self, tokens: int) -> list[GraphInput]:
         graph = self.model.graph
         known = {tensor.name for tensor in graph.initializer}
         inputs = [value for value in graph.input if value.name not in known]
@@ -148,15 +148,15 @@ class Graph:
         if self.batch > 1:
             self.model = single(self.model, self.batch)
         reader = InputReader(self.path, self.model, self.batched)
-        places: list[Place] = []
+        graph_inputs: list[GraphInput] = []
         for value, shape in zip(inputs, sizes, strict=True):
-            places.append(reader.place(value, shape, tokens, first=not places))
+            graph_inputs.append(reader.graph_input(value, shape, tokens, first=not graph_inputs))
         named = {value.name: value for value in self.model.graph.input}
-        for place in places:
-            axes = named[place.name].type.tensor_type.shape.dim
-            for size, axis in zip(place.shape, axes, strict=True):
+        for graph_input in graph_inputs:
+            axes = named[graph_input.name].type.tensor_type.shape.dim
+            for size, axis in zip(graph_input.shape, axes, strict=True):
                 axis.dim_value = size
-        return places
+        return graph_inputs
 
     def constants(self) -> list[Array]:
         """Return the tensors in the graph's ``Constant`` nodes, in the order of the nodes."""
@@ -167,32 +167,40 @@ class Graph:
         ]
 
     @property
-    def read(self) -> set[str]:
+    def used_values(self) -> set[str]:
         """Names of all values of the graph that the selected output depends on."""
         return {name for node in self.needed({self.output}, set()) for name in _reads(node)}
 
     @property
-    def own(self) -> tuple[int, ...]:
+    def sample_shape(self) -> tuple[int, ...]:
         """Shape of one sample of the graph's first input, without the batch axis."""
-        shape = self.places[0].shape
+        shape = self.inputs[0].shape
         if not self.batched:
             return shape
         transposed = len(shape) in (2, 3) and shape[0] > 1
         return (shape[0], *shape[2:]) if transposed else shape[1:]
 
     @property
-    def others(self) -> list[Place]:
+    def others(self) -> list[GraphInput]:
         """Inputs of the graph that the selected output depends on, except the first input.
 
         Inputs whose contents follow from the first input, such as a mask, are not included.
         """
-        return [place for place in self.places if place.kind == "other" and place.name in self.read]
+        return [
+            graph_input
+            for graph_input in self.inputs
+            if graph_input.kind == "other" and graph_input.name in self.used_values
+        ]
 
     @property
     def tokens(self) -> int:
         """Number of tokens of the first input."""
-        first = self.places[0]
-        return first.count if first.kind == "tokens" or len(self.own) == 1 else self.own[0]
+        first = self.inputs[0]
+        return (
+            first.count
+            if first.kind == "tokens" or len(self.sample_shape) == 1
+            else self.sample_shape[0]
+        )
 
     def without_masks(self, kinds: Sequence[str] = MASKS) -> bool:
         """Change mask inputs of the graph to ordinary inputs; return whether any has changed.
@@ -201,8 +209,8 @@ class Graph:
         computes the array from the number of valid tokens. ``kinds`` lists the kinds of inputs to
         change, by default all kinds of masks.
         """
-        any_masks = any(place.kind in kinds for place in self.places)
-        self.places = [replace(p, kind="other") if p.kind in kinds else p for p in self.places]
+        any_masks = any(graph_input.kind in kinds for graph_input in self.inputs)
+        self.inputs = [replace(p, kind="other") if p.kind in kinds else p for p in self.inputs]
         self.blocks = None
         return any_masks
 
@@ -215,16 +223,18 @@ class Graph:
         is a dictionary of other inputs. Arrays that ``others`` lacks, such as masks, are computed
         from the number ``length`` of valid tokens.
         """
-        first = self.places[0]
+        first = self.inputs[0]
         numbers = np.asarray(values)
         if numbers.size < math.prod(first.shape):
-            fill = self.made.padding or 0 if first.kind == "tokens" else 0
+            fill = self.cache.padding or 0 if first.kind == "tokens" else 0
             numbers = np.append(numbers, np.full(math.prod(first.shape) - numbers.size, fill))
         arrays = {first.name: numbers.reshape(first.shape).astype(first.dtype)}
-        for place in self.places[1:]:
-            own = (others or {}).get(place.name)
-            array = place.given(length) if own is None else np.reshape(own, place.shape)
-            arrays[place.name] = np.asarray(array, place.dtype)
+        for graph_input in self.inputs[1:]:
+            own = (others or {}).get(graph_input.name)
+            array = (
+                graph_input.array_for(length) if own is None else np.reshape(own, graph_input.shape)
+            )
+            arrays[graph_input.name] = np.asarray(array, graph_input.dtype)
         return arrays
 
     def shape(self, name: str) -> tuple[int, ...]:
@@ -246,7 +256,7 @@ class Graph:
         ]
         wanted = [name for name in made if self._inferred.get(name, (0, None))[1] is None]
         feeds = self.feeds(self.random(), self.tokens)
-        arrays = self.run_part(self.part(wanted, []), feeds)
+        arrays = self.run_part(self.subgraph_runner(wanted, []), feeds)
         return {name: value.shape for name, value in zip(wanted, arrays, strict=True)}
 
     def run_part(self, runner: Runner, feeds: dict[str, Array]) -> list[Array]:
@@ -266,7 +276,7 @@ class Graph:
         The elements are normally distributed or, if the input contains token numbers, small token
         numbers. Each call returns the same array.
         """
-        rng, first = np.random.default_rng(_SEED), self.places[0]
+        rng, first = np.random.default_rng(_SEED), self.inputs[0]
         if first.kind != "tokens":
             return rng.normal(0, 1, first.shape).astype(first.dtype)
         tables = [v for v in self.known.values() if v.ndim == 2 and v.dtype.kind == "f"]
@@ -286,7 +296,7 @@ class Graph:
                 wanted |= _reads(node) - provided
         return nodes[::-1]
 
-    def part(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
+    def subgraph_runner(self, outputs: Sequence[str], sources: Sequence[str]) -> Runner:
         """Return a :class:`Runner` that computes some values of the graph from other values.
 
         The runner takes the values named in ``sources``, and all graph inputs that are needed. It
@@ -297,9 +307,9 @@ class Graph:
         used = {name for node in nodes for name in _reads(node)}
         inputs = [self._info(name) for name in sources]
         inputs += [
-            self._info(place.name)
-            for place in self.places
-            if place.name in used and place.name not in sources
+            self._info(graph_input.name)
+            for graph_input in self.inputs
+            if graph_input.name in used and graph_input.name not in sources
         ]
         outs = [self._helper.make_empty_tensor_value_info(name) for name in outputs]
         tensors = [tensor for tensor in self.model.graph.initializer if tensor.name in used]

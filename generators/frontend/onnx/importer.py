@@ -100,13 +100,13 @@ def _refuse_causal(path: Path, encoder: Encoder) -> None:
 
 
 def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
-    place = graph.places[0]
+    graph_input = graph.inputs[0]
     before: list[HostStep] = []
     shape: tuple[int, ...] | None = None
     tensor = encoder.start
-    vocabulary = place.kind == "tokens"
-    own = graph.own
-    masks = tuple((mask.name, mask.kind) for mask in graph.places if mask.masks)
+    vocabulary = graph_input.kind == "tokens"
+    own = graph.sample_shape
+    masks = tuple((mask.name, mask.kind) for mask in graph.inputs if mask.masks)
     if isinstance(tensor, Patches):
         meaning = f"{tensor.rows} patches of {tensor.columns} numbers"
         before, shape = [cut("patches", meaning, tensor.places)], own
@@ -130,9 +130,9 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
         unused=graph.unused,
         shape=shape,
         vocabulary=words if before else 0,
-        padding=graph.made.padding,
+        padding=graph.cache.padding,
         path=graph.file.parent,
-        named=NamedInputs(place.name, _others(graph), masks),
+        named=NamedInputs(graph_input.name, _others(graph), masks),
     )
 
 
@@ -142,12 +142,12 @@ def _others(graph: Graph) -> tuple[OtherInput, ...]:
     Integers are rows of the table that they select from, else places of tokens.
     """
     made = []
-    for place in graph.others:
-        rows = _tables(graph, place.name)
-        integer = np.issubdtype(place.dtype, np.integer)
-        below = min([*rows, np.iinfo(place.dtype).max]) if integer and rows else graph.tokens
-        shape = place.shape[1:] if graph.batched else place.shape
-        made.append(OtherInput(place.name, shape, below if integer else 0))
+    for graph_input in graph.others:
+        rows = _tables(graph, graph_input.name)
+        integer = np.issubdtype(graph_input.dtype, np.integer)
+        below = min([*rows, np.iinfo(graph_input.dtype).max]) if integer and rows else graph.tokens
+        shape = graph_input.shape[1:] if graph.batched else graph_input.shape
+        made.append(OtherInput(graph_input.name, shape, below if integer else 0))
     return tuple(made)
 
 
@@ -155,7 +155,7 @@ def _vocabulary(graph: Graph, description: ModelDescription) -> int:
     """Return the number of tokens: the rows of the table that the input selects from."""
     if description.vocabulary:
         return description.vocabulary
-    rows = _tables(graph, graph.places[0].name)
+    rows = _tables(graph, graph.inputs[0].name)
     if not rows:
         raise InputError(f"Model {graph.path} is not run: its table of token vectors is not found")
     return rows[0]
@@ -176,7 +176,7 @@ def _prologue(encoder: Encoder, graph: Graph) -> HostStep:
     name, tensor = encoder.prologue, encoder.start
     assert tensor is not None
     nodes = graph.needed({name}, set())
-    part = graph.part([name], [])
+    part = graph.subgraph_runner([name], [])
     kinds = sorted({node.op_type for node in nodes if node.op_type != "Constant"})
     used = {operand for node in nodes for operand in node.input}
 
@@ -199,7 +199,7 @@ def _epilogue(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> HostS
     assert isinstance(value, View)
     shape, dtype = value.shape, graph.dtype(encoder.name)
     nodes = graph.needed({graph.output}, {encoder.name})
-    part = graph.part([graph.output], [encoder.name])
+    part = graph.subgraph_runner([graph.output], [encoder.name])
     kinds = [node.op_type for node in nodes if node.op_type not in ("Constant", "Identity")]
     used = {operand for node in nodes for operand in node.input}
     size = int(np.prod(shape))
@@ -283,7 +283,7 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
     """Compare with the graph on a random input, and if possible on the longest and shortest cut."""
     random, description = np.random.default_rng(0), source.description
     lengths = [description.tokens]
-    tokens = graph.places[0].kind == "tokens"
+    tokens = graph.inputs[0].kind == "tokens"
     if description.variable and description.tokens > 1:
         lengths += sorted({description.tokens - 1, 1}, reverse=True)
     for length in lengths:

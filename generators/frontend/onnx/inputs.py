@@ -21,7 +21,7 @@ MASKS = ("mask", "padding", "length")
 
 
 @dataclass(frozen=True)
-class Place:
+class GraphInput:
     """An input of a graph: its name, its shape, its kind (such as a mask) and its element type."""
 
     name: str
@@ -47,7 +47,7 @@ class Place:
         """
         return max(self.shape)
 
-    def given(self, length: int) -> Array:
+    def array_for(self, length: int) -> Array:
         """Return this input's array for ``length`` valid tokens in the graph's first input.
 
         The input's kind determines the array:
@@ -110,8 +110,8 @@ class InputReader:
     model: Any
     batched: bool
 
-    def place(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> Place:
-        """Return a :class:`Place`: the name, shape, kind and element type of a graph's input.
+    def graph_input(self, value: Any, shape: list[int], tokens: int, *, first: bool) -> GraphInput:
+        """Return a :class:`GraphInput`: the name, shape, kind and element type of a graph's input.
 
         ``value`` is the input in the ONNX model. ``shape`` has the input's sizes, 0 for an open
         size. ``tokens`` replaces an open number of tokens. Raises :class:`OpenLengthError` if
@@ -129,11 +129,11 @@ class InputReader:
             ) from error
         meaning = self._kind(name, shape, integer, first)
         if meaning == "past":
-            return Place(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
+            return GraphInput(name, (shape[0] or 1, *shape[1:]), meaning, dtype)
         if meaning in ("other", "length"):
             sizes = [size or tokens or 1 for size in shape]
             sizes[: self.batched] = [1][:rank]
-            return Place(name, tuple(sizes), meaning, dtype)
+            return GraphInput(name, tuple(sizes), meaning, dtype)
         transposed = self.batched and rank in (2, 3) and shape[0] > 1 and shape[1] == 1
         shape = list(shape)
         if not transposed and rank and self.batched:
@@ -155,7 +155,7 @@ class InputReader:
         if rank < 4 and shape[axis] and tokens and shape[axis] != tokens:
             raise InputError(f"{subject} has {shape[axis]} tokens, not {tokens}")
         shape[axis] = shape[axis] or tokens
-        return Place(name, tuple(shape), meaning, dtype)
+        return GraphInput(name, tuple(shape), meaning, dtype)
 
     def _kind(self, name: str, shape: list[int], integer: bool, first: bool) -> str:
         """Return the meaning of an input, by its place and its name."""

@@ -74,7 +74,7 @@ def _runs(path: Path, tokens: int, value: str = "") -> bool:
     def run(graph: Graph) -> None:
         inputs = graph.random()
         if value:
-            graph.run_part(graph.part([value], []), graph.feeds(inputs, tokens))
+            graph.run_part(graph.subgraph_runner([value], []), graph.feeds(inputs, tokens))
         else:
             graph.run(inputs, tokens)
 

@@ -83,7 +83,7 @@ def matmul(node: Node) -> View:
     if not isinstance(left, View) or not isinstance(right, View):
         raise UnsupportedError("it does not multiply data by a constant or by data")
     if isinstance(left.tensor, Scores):
-        return context(node, left, node.made.settled(right))
+        return context(node, left, node.cache.without_function(right))
     return scores(node, left, right)
 
 
@@ -160,15 +160,15 @@ def einsum(node: Node) -> View:
     if isinstance(right, np.ndarray):
         if alike:
             raise UnsupportedError(f"its equation {equation!r} has different weights for rows")
-        settled = node.made.settled(left)
-        index = settled.index.transpose([a.index(letter) for letter in (*own, *summed)])
+        elements = node.cache.without_function(left)
+        index = elements.index.transpose([a.index(letter) for letter in (*own, *summed)])
         lead = index.shape[: len(own)]
         weight = right.astype(np.float64).transpose(
             [b.index(letter) for letter in (*summed, *other)]
         )
         ends = weight.shape[len(summed) :]
         matrix = weight.reshape(-1, int(np.prod(ends)))
-        product = linear(node, View(settled.tensor, index.reshape(*lead, -1)), matrix, np.zeros(1))
+        product = linear(node, View(elements.tensor, index.reshape(*lead, -1)), matrix, np.zeros(1))
         made, order = product.index.reshape(*lead, *ends), [*own, *other]
         return View(product.tensor, made.transpose([order.index(letter) for letter in target]))
     if not isinstance(right, View) or len(summed) != 1 or len(own) != 1 or len(other) != 1:
@@ -179,7 +179,7 @@ def einsum(node: Node) -> View:
     second = right.index.transpose([b.index(letter) for letter in (*alike, *summed, *other)])
     pair = replace(left, places=first), replace(right, places=second)
     if isinstance(left.tensor, Scores):
-        product = context(node, pair[0], node.made.settled(pair[1]))
+        product = context(node, pair[0], node.cache.without_function(pair[1]))
     else:
         product = scores(node, *pair)
     order = [*alike, *own, *other]

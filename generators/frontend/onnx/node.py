@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from celosia.generators.frontend.onnx.made import Made
+from celosia.generators.frontend.onnx.function_cache import FunctionCache
 from celosia.generators.frontend.onnx.values import (
     Index,
     Tensor,
@@ -38,7 +38,7 @@ class Node:
     fold: Fold
     opset: int
     """Version of ONNX's operators that the graph is written in."""
-    made: Made = field(repr=False)
+    cache: FunctionCache = field(repr=False)
 
     def attribute(self, name: str, default: Any) -> Any:
         """Return the value of the attribute ``name``, or ``default`` if the node does not have it.
@@ -58,7 +58,7 @@ class Node:
         value = self.inputs[place]
         if not isinstance(value, View):
             raise UnsupportedError("it does not take the model's data where that is expected")
-        return self.made.settled(value)
+        return self.cache.without_function(value)
 
     def constant(self, place: int, absent: Floats | None = None) -> Floats:
         """Return the constant input with index ``place`` (from 0) as a float64 array.

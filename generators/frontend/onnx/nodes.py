@@ -22,18 +22,17 @@ from celosia.generators.frontend.onnx.node import Node, full_rows, whole
 from celosia.generators.frontend.onnx.norms import (
     axes_of,
     centred,
-    kept_rows,
     layer_norm,
     mean,
     normalized,
     pooled_mean,
     shared_mean,
     sum_over_tokens,
+    zeroed_padding,
 )
 from celosia.generators.frontend.onnx.token_masks import COMPARISONS, is_tokens, token_mask
 from celosia.generators.frontend.onnx.values import (
     Centred,
-    Kept,
     Largest,
     Lookup,
     Mask,
@@ -44,6 +43,7 @@ from celosia.generators.frontend.onnx.values import (
     UnsupportedError,
     Value,
     View,
+    ZeroedPadding,
 )
 
 VIEWS = {
@@ -219,7 +219,7 @@ def _concat(node: Node) -> View:
     first, second = (*operands, None)[:2]
     if len(operands) != 2 or not isinstance(first, np.ndarray) or not isinstance(second, View):
         raise UnsupportedError("it joins something else than a constant row and the tokens")
-    second = node.made.settled(second)
+    second = node.cache.without_function(second)
     source = second.tensor
     full_rows(second)
     token = first.astype(np.float64).reshape(-1)
@@ -265,13 +265,13 @@ def _binary(node: Node) -> View:
         view, mask = (left, right) if isinstance(left, View) else (right, left)
         if not isinstance(view, View) or not isinstance(mask, Mask):
             raise UnsupportedError("a mask is not added to scores")
-        if isinstance(view.tensor, Kept) and node.kind == "Div" and view is left:
+        if isinstance(view.tensor, ZeroedPadding) and node.kind == "Div" and view is left:
             return shared_mean(node, view, mask)
         if isinstance(view.tensor, Scores) and _adds(node, view):
             sign = 1 if node.kind == "Add" else -1
             return masked(view, Mask(sign * mask.full, sign * mask.cut))
         if node.kind == "Mul":
-            return kept_rows(node, node.made.settled(view), mask)
+            return zeroed_padding(node, node.cache.without_function(view), mask)
         if node.kind == "Add":
             return _shifted_where_known(node, view, mask)
         raise UnsupportedError("a mask is not added to scores")
@@ -303,11 +303,13 @@ def _binary(node: Node) -> View:
             return view.apply(lambda x: np.asarray(operation(x, value)))
         return view.apply(lambda x: np.asarray(operation(value, x)))
     if node.kind == "Div" and view is left:
-        return scaled(node, node.made.settled(view), 1 / number)
+        return scaled(node, node.cache.without_function(view), 1 / number)
     if node.kind == "Mul":
-        return scaled(node, node.made.settled(view), number)
+        return scaled(node, node.cache.without_function(view), number)
     if _adds(node, view):
-        return shifted(node, node.made.settled(view), number if node.kind == "Add" else -number)
+        return shifted(
+            node, node.cache.without_function(view), number if node.kind == "Add" else -number
+        )
     raise UnsupportedError("it combines data with constants in an unknown form")
 
 
@@ -330,16 +332,16 @@ def _scales_rows(left: View, right: View) -> bool:
 def _by_means(node: Node, view: View, by: View) -> View:
     """Return rows less their means, or divided by a function of the means of their squares."""
     if node.kind == "Sub" and by is node.inputs[1]:
-        return centred(node, node.made.settled(view), by)
+        return centred(node, node.cache.without_function(view), by)
     if node.kind == "Mul" or (node.kind == "Div" and by is node.inputs[1]):
         multiply = node.kind == "Mul"
-        return normalized(node, node.made.settled(view), by, multiply=multiply)
+        return normalized(node, node.cache.without_function(view), by, multiply=multiply)
     raise UnsupportedError("it combines rows with their means other than as a norm does")
 
 
 def _shifted_where_known(node: Node, view: View, mask: Mask) -> View:
     """Return rows plus numbers, like positions, that depend on the mask for missing tokens only."""
-    view = node.made.settled(view)
+    view = node.cache.without_function(view)
     full, cut = (np.broadcast_to(v, view.shape) for v in (mask.full, mask.cut))
     there = view.index // view.tensor.columns != view.tensor.rows - 1
     if np.any((full != cut) & there):
@@ -353,7 +355,7 @@ def _of_two(node: Node, left: View, right: View, operation: Callable[[Any, Any],
         return replace(left, function=lambda x: np.asarray(operation(first(x), second(x))))
     if _are_scores(left) or _are_scores(right):
         raise UnsupportedError("it changes scores by data")
-    left, right = node.made.settled(left), node.made.settled(right)
+    left, right = node.cache.without_function(left), node.cache.without_function(right)
     same = left.tensor.columns == right.tensor.columns and left.tensor.rows == right.tensor.rows
     if node.kind != "Add" or not same or not np.array_equal(left.index, right.index):
         raise UnsupportedError("it combines data other than as the sum of two tensors")

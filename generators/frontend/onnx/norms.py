@@ -7,13 +7,13 @@ from celosia.generators.frontend.onnx.node import Node, full_rows
 from celosia.generators.frontend.onnx.values import (
     Centred,
     Index,
-    Kept,
     Mask,
     Norm,
     RowMean,
     Tensor,
     UnsupportedError,
     View,
+    ZeroedPadding,
 )
 
 _POINTS = np.array([0.0, 1e-3, 0.25, 1.0, 4.0, 30.0])
@@ -64,19 +64,19 @@ def pooled_mean(node: Node) -> View:
 def sum_over_tokens(node: Node) -> View:
     """Return the result of a ReduceSum node: the sum of the rows of all valid tokens.
 
-    The node's input must be a :class:`Kept` tensor, in which the rows of padding tokens are zero.
+    The node's input must be a :class:`ZeroedPadding` tensor: the rows of padding tokens are zero.
     Raises :class:`UnsupportedError` if the input is another tensor, or if the node does not sum
     over the axis of the tokens.
     """
     view, axes = node.view(0), axes_of(node, node.inputs[0])
-    if not isinstance(view.tensor, Kept):
+    if not isinstance(view.tensor, ZeroedPadding):
         raise UnsupportedError("it is not a sum over the tokens that are there")
     kept = _over_tokens(view, axes, "it is not a sum over all tokens")
-    tensor = view.tensor.source.into(Kept, node.name, rows=1, summed=True)
+    tensor = view.tensor.source.into(ZeroedPadding, node.name, rows=1, summed=True)
     return _pooled(node, tensor, kept, axes[0])
 
 
-def kept_rows(node: Node, view: View, mask: Mask) -> View:
+def zeroed_padding(node: Node, view: View, mask: Mask) -> View:
     """Return ``view`` times ``mask``: a copy in which the rows of padding tokens are zero.
 
     Raises :class:`UnsupportedError` if ``mask`` is not 1 for valid tokens and 0 for padding tokens.
@@ -86,7 +86,7 @@ def kept_rows(node: Node, view: View, mask: Mask) -> View:
     there = rows != view.tensor.rows - 1
     if np.any(full != 1) or np.any(cut != there):
         raise UnsupportedError("a mask is applied to something else than scores or rows")
-    return View(view.tensor.into(Kept, node.name), view.index)
+    return View(view.tensor.into(ZeroedPadding, node.name), view.index)
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
@@ -96,7 +96,7 @@ def shared_mean(node: Node, view: View, mask: Mask) -> View:
     Raises :class:`UnsupportedError` if ``view`` or ``mask`` is anything else.
     """
     tensor = view.tensor
-    assert isinstance(tensor, Kept)
+    assert isinstance(tensor, ZeroedPadding)
     rows = tensor.source.rows
     if not tensor.summed or np.any(mask.full != rows) or np.any(mask.cut != rows - 1):
         raise UnsupportedError("it divides by something else than the number of tokens")

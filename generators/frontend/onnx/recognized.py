@@ -17,7 +17,7 @@ from celosia.generators.frontend.onnx.engine import run_node
 from celosia.generators.frontend.onnx.explain import explain
 from celosia.generators.frontend.onnx.file import onnx_library
 from celosia.generators.frontend.onnx.graph import Graph
-from celosia.generators.frontend.onnx.inputs import Place
+from celosia.generators.frontend.onnx.inputs import GraphInput
 from celosia.generators.frontend.onnx.length import probe_length, required_length
 from celosia.generators.frontend.onnx.match import Encoder, match
 from celosia.generators.frontend.onnx.node import Array, Node
@@ -87,11 +87,11 @@ def _matched(
     try:
         if not isinstance(value, View):
             raise UnsupportedError("the output does not depend on the input")
-        encoder = match(graph.made.settled(value), graph.names)
+        encoder = match(graph.cache.without_function(value), graph.names)
         nodes = graph.needed({encoder.prologue} - {""}, set())
         if _attends(graph, values, nodes):
             read = {name for node in nodes for name in node.input}
-            others = [place.name for place in graph.others if place.name in read]
+            others = [graph_input.name for graph_input in graph.others if graph_input.name in read]
             why = "there is attention before it that is in no block like those behind"
             if others:
                 why = f"it takes {', '.join(others)} between blocks"
@@ -118,9 +118,9 @@ def _host_can(graph: Graph, values: dict[str, Value], name: str) -> bool:
     value = values.get(name)
     if not isinstance(value, View):
         return False
-    nodes, data = graph.needed({graph.output}, {name}), {graph.places[0].name}
+    nodes, data = graph.needed({graph.output}, {name}), {graph.inputs[0].name}
     if value.tensor.rows == 1:  # how many tokens there were is lost
-        data |= {place.name for place in graph.places if place.masks}
+        data |= {graph_input.name for graph_input in graph.inputs if graph_input.masks}
     # Of the input some nodes may take the shape.
     reading = (node for node in nodes if node.op_type not in ("Shape", "Size"))
     read = {operand for node in reading for operand in node.input}
@@ -150,7 +150,7 @@ def _attends(graph: Graph, values: dict[str, Value], nodes: Sequence[Any]) -> bo
 
 def _depends(graph: Graph, name: str) -> bool:
     """Return whether a value depends on the numbers of the first input."""
-    return graph.places[0].name in {
+    return graph.inputs[0].name in {
         name,
         *(operand for node in graph.needed({name}, set()) for operand in node.input),
     }
@@ -163,16 +163,16 @@ def follow(graph: Graph) -> tuple[dict[str, Value], list[str]]:
     :class:`View` (elements of a tensor). Outputs of unsupported nodes are views of an
     :class:`Opaque`, a tensor that the host computes.
     """
-    first, helper = graph.places[0], onnx_library("onnx.helper")
+    first, helper = graph.inputs[0], onnx_library("onnx.helper")
     values: dict[str, Value] = dict(graph.known)
     values[first.name] = _input(graph, first)
-    for place in graph.places[1:]:
-        if place.kind == "other":
-            values[place.name] = _opaque(graph, place.name)
+    for graph_input in graph.inputs[1:]:
+        if graph_input.kind == "other":
+            values[graph_input.name] = _opaque(graph, graph_input.name)
             continue
-        count = graph.tokens if place.kind == "length" else place.count
-        full, cut = place.given(count), place.given(count - 1)
-        values[place.name] = Mask(full, cut) if place.masks else full
+        count = graph.tokens if graph_input.kind == "length" else graph_input.count
+        full, cut = graph_input.array_for(count), graph_input.array_for(count - 1)
+        values[graph_input.name] = Mask(full, cut) if graph_input.masks else full
     reasons = []
     for node in graph.needed({graph.output}, set()):
         operands = [values[name] if name else None for name in node.input]
@@ -183,7 +183,7 @@ def follow(graph: Graph) -> tuple[dict[str, Value], list[str]]:
         outputs: Sequence[Value] = ()
         try:
             fold = _fold(graph, node)
-            step = Node(name, kind, operands, attributes, fold, graph.opset, graph.made)
+            step = Node(name, kind, operands, attributes, fold, graph.opset, graph.cache)
             outputs = symbolic_outputs(step)
         except InputError as error:
             raise InputError(f"Model {graph.path} is not run: {error}") from error
@@ -202,13 +202,15 @@ def follow(graph: Graph) -> tuple[dict[str, Value], list[str]]:
     return values, reasons
 
 
-def _input(graph: Graph, place: Place) -> View:
-    shape = place.shape
-    if place.kind == "tokens" or len(graph.own) == 1:
-        rows, columns = place.count, 1
+def _input(graph: Graph, graph_input: GraphInput) -> View:
+    shape = graph_input.shape
+    if graph_input.kind == "tokens" or len(graph.sample_shape) == 1:
+        rows, columns = graph_input.count, 1
     else:
         rows, columns = int(np.prod(shape[:-1])), shape[-1]
-    tensor = Input(node=place.name, rows=rows, columns=columns, tokens=place.kind == "tokens")
+    tensor = Input(
+        node=graph_input.name, rows=rows, columns=columns, tokens=graph_input.kind == "tokens"
+    )
     return View(tensor, shape)
 
 
@@ -225,10 +227,10 @@ def _name(graph: Graph, name: str, value: Value) -> None:
     if not isinstance(value, View):
         return
     with contextlib.suppress(UnsupportedError):
-        value = graph.made.settled(value)
+        value = graph.cache.without_function(value)
         if value.ordered:
             graph.names.setdefault(id(value.tensor), name)
-            graph.made.kept.append(value.tensor)
+            graph.cache.kept.append(value.tensor)
 
 
 def _fold(graph: Graph, node: Any) -> Callable[[Sequence[Any]], list[Array]]:

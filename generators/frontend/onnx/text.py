@@ -43,7 +43,7 @@ def text_length(path: Path) -> int:
     most = longest(path, graph, start)
     if not most:
         raise InputError(
-            f"Input {graph.places[0].name} in {path} has no fixed number of tokens, and no table "
+            f"Input {graph.inputs[0].name} in {path} has no fixed number of tokens, and no table "
             "of positions ends; export the model with a fixed number of tokens"
         )
     return most

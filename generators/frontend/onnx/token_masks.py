@@ -37,8 +37,8 @@ def token_mask(node: Node) -> Mask:
     marks = node.fold(operands)[0].ravel().astype(bool)
     usual = 2 * int(marks.sum()) > len(marks)
     (missing,) = np.nonzero(marks != usual)
-    if len(missing) != 1 or node.made.padding not in (None, tried[missing[0]]):
+    if len(missing) != 1 or node.cache.padding not in (None, tried[missing[0]]):
         raise UnsupportedError("it does not compare token numbers with that of a missing token")
-    node.made.padding = int(tried[missing[0]])
+    node.cache.padding = int(tried[missing[0]])
     last = numbers.index == numbers.tensor.rows - 1
     return Mask(np.full(last.shape, usual), last != usual)

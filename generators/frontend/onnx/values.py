@@ -105,7 +105,7 @@ class NormTerm(Of):
 
 
 @dataclass(eq=False, kw_only=True)
-class Kept(Of):
+class ZeroedPadding(Of):
     """A copy of another tensor in which the rows of padding tokens are set to zero.
 
     If ``summed`` is true, the tensor is the sum of all rows of this copy, [1, columns].

@@ -30,7 +30,7 @@ _TOLERANCE = 2e-5 * np.maximum(1.0, np.abs(SAMPLES) / 9)
 
 
 @dataclass
-class Made:
+class FunctionCache:
     """Cache of tensors that are elementwise functions of other tensors in an ONNX graph."""
 
     activations: dict[tuple[int, str], Activation] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Made:
     kept: list[Tensor] = field(default_factory=list)
     """Arguments of the cached functions; references that prevent reuse of their ``id``."""
 
-    def settled(self, view: View) -> View:
+    def without_function(self, view: View) -> View:
         """Return a view with the same values as ``view``, but without a function of its elements.
 
         If the function multiplies by a constant, the weights that compute the view's tensor include
