@@ -56,7 +56,7 @@ def test_sentences_are_what_an_encoder_was_trained_with(tmp_path: Path, kind: Ki
         for text in texts
     ]
     assert [sample.tolist() for sample in samples] == right
-    assert source.cut(texts) == sum(
+    assert source.count_truncated(texts) == sum(
         len(tokenizer(text)["input_ids"]) > len(ids) for text, ids in zip(texts, right, strict=True)
     )
 

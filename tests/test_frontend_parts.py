@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models
 
-from celosia.generators.frontend.host_steps import cut, layer_norm, linear, windows
+from celosia.generators.frontend.host_steps import layer_norm, linear, rearrange, window_indices
 from celosia.generators.frontend.hugging_face_pair import _positions
 from celosia.generators.frontend.onnx.causal import unlike_gpt2
-from celosia.generators.frontend.pieces import _byte_level, clean, unclean
+from celosia.generators.frontend.pieces import _byte_level, clean, open_end_length
 from celosia.generators.frontend.tokenizer import TextTokenizer
 
 MARKS = [" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're"]
@@ -27,7 +27,7 @@ def test_windows_are_those_of_a_convolution(kernel, stride, dilation, padding) -
     sizes, (before, after) = (7, 8)[:axes], padding
     values = rng.integers(-9, 9, (2, *sizes)).astype(float)
     weight = rng.integers(-9, 9, (2, *kernel)).astype(float)
-    places = windows(
+    places = window_indices(
         values.shape,
         kernel,
         (stride,) * axes,
@@ -35,7 +35,7 @@ def test_windows_are_those_of_a_convolution(kernel, stride, dilation, padding) -
         (after,) * axes if after else (),
         (dilation,) * axes if dilation > 1 else (),
     )
-    made = cut("windows", "", places).function(values)
+    made = rearrange("windows", "", places).function(values)
     counts = [
         (size + before + after - (width - 1) * dilation - 1) // stride + 1
         for size, width in zip(sizes, kernel, strict=True)
@@ -72,16 +72,17 @@ def test_cleaned_texts_have_no_space_before_marks() -> None:
 
 
 def test_what_follows_never_changes_what_is_clean() -> None:
-    """Of a text that grows, all but its last ``unclean`` characters are clean already."""
+    """Of a text that grows, all but its last ``open_end_length`` characters are clean already."""
     words = ["a", " ", "n", "'", "t", "v", "e", ".", ","]
     texts = ["".join(some) for size in range(1, 5) for some in product(words, repeat=size)][::3]
     texts += ["one  ' ", "one ' ", "one ' n", "' n ' t"]
     tails = [mark[begin:] for mark in MARKS for begin in range(len(mark))]
     ends = [*tails, *(f"' {tail}" for tail in tails), *(f" ' {tail}" for tail in tails)]
     for text in texts:
-        known = clean(text[: len(text) - unclean(text)])
+        known = clean(text[: len(text) - open_end_length(text)])
         assert all(clean(text + end).startswith(known) for end in ends)
-    assert [unclean(text) for text in ("word", "word ", "do n", "do n'", "is '")] == [0, 1, 2, 3, 2]
+    texts = "word", "word ", "do n", "do n'", "is '"
+    assert [open_end_length(text) for text in texts] == [0, 1, 2, 3, 2]
 
 
 def test_bytes_of_a_vocabulary_are_printable_characters() -> None:

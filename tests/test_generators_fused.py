@@ -8,7 +8,7 @@ from celosia.arch.instruction import unpack
 from celosia.arch.isa import REGISTERS
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.embedding import accelerator_rows
 from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.reference.integers import taken_in
 from celosia.generators.runtime.golden import GoldenModel
@@ -33,7 +33,7 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
     )
     registers = fused.run().registers
     check(fused.words, fused.config, registers=[registers.get(n, 0) for n in range(REGISTERS)])
-    values = given(model, weights, inputs[0][None])[0]
+    values = accelerator_rows(model, weights, inputs[0][None])[0]
     expected, tensors = (GoldenModel(program).tensors(values) for program in (apart, fused))
     inside = taken_in(fused.graph)
     assert expected.keys() - tensors.keys() <= inside

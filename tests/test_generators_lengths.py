@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from celosia.arch.presets import PRESETS
-from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.embedding import accelerator_rows
 from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.reference.floats import forward
 from celosia.generators.runtime.golden import GoldenModel
@@ -44,7 +44,7 @@ def test_one_program_for_every_length(changes, program_depth) -> None:
     assert (compiled.loops > 0) == (program_depth == 600)
     golden = GoldenModel(compiled)
     for sample in inputs:
-        values = given(model, weights, sample[None])[0]
+        values = accelerator_rows(model, weights, sample[None])[0]
         expected = forward(model, weights, sample[None])["output"][0]
         np.testing.assert_allclose(np.linalg.norm(expected), 1)
         assert expected[0] @ golden.run(values)[0][0] > 0.98
@@ -55,7 +55,7 @@ def test_rows_behind_the_length_change_nothing() -> None:
     weights, inputs = random_weights(rng, TEXT), random_inputs(rng, TEXT)
     compiled = compile_model(TEXT, weights, inputs, SMALL)
     golden = GoldenModel(compiled)
-    rows = given(TEXT, weights, inputs[0][None, :3])[0]
+    rows = accelerator_rows(TEXT, weights, inputs[0][None, :3])[0]
     expected = golden.run(rows)[0]
     request = compiled.request(rows)
     addr, data = request.writes[0]

@@ -126,4 +126,4 @@ def test_a_mask_has_other_numbers(mask) -> None:
     named = NamedInputs("x", masks=(("mask", "mask"),))
     sample = {"x": np.zeros((3, 2)), "mask": np.array(mask)}
     with pytest.raises(InputError, match="Input mask must be 1 for each of the 3 tokens"):
-        named.parts("model", sample)
+        named.split_sample("model", sample)

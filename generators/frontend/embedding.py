@@ -42,7 +42,9 @@ def lookup(
     return x
 
 
-def given(model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]) -> Floats:
+def accelerator_rows(
+    model: ModelDescription, weights: Weights, inputs: NDArray[np.generic]
+) -> Floats:
     """Return the rows [count, rows, columns] that the host writes to the accelerator.
 
     ``inputs`` is a batch of the model's inputs. If the accelerator computes a linear embedding, the

@@ -56,7 +56,7 @@ def apply(steps: Sequence[HostStep], values: Array, others: Mapping[str, Array])
     return values
 
 
-def cut(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
+def rearrange(name: str, meaning: str, places: NDArray[np.int64]) -> HostStep:
     """Return a host step (a function on the host) that rearranges an input as [rows, columns].
 
     ``places`` [rows, columns] has an index for each element of the result: the position of an
@@ -103,7 +103,7 @@ def layer_norm(name: str, gamma: Floats, beta: Floats, epsilon: float) -> HostSt
     return HostStep(name, "LayerNorm of every row", function, gamma.size + beta.size)
 
 
-def windows(
+def window_indices(
     shape: Sequence[int],
     kernel: Sequence[int],
     strides: Sequence[int],

@@ -13,7 +13,14 @@ from celosia.arch.errors import InputError
 from celosia.arch.files import within
 from celosia.arch.tables import read_table
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.frontend.host_steps import Array, HostStep, cut, layer_norm, linear, windows
+from celosia.generators.frontend.host_steps import (
+    Array,
+    HostStep,
+    layer_norm,
+    linear,
+    rearrange,
+    window_indices,
+)
 from celosia.generators.frontend.hugging_face_folder import TABLES, Folder
 from celosia.generators.frontend.hugging_face_heads import HEADS, Head, drop_unused
 from celosia.generators.frontend.source import Source
@@ -80,7 +87,7 @@ def load_hugging_face_vision(folder: Path, name: str = "") -> Source:
             f"Weight '{family.patches}.weight' in {model_folder.weights_path} must have {features} "
             f"inputs, not {weight.shape[1]}"
         )
-    before = [cut("patches", f"{rows} patches of {features} numbers", places)]
+    before = [rearrange("patches", f"{rows} patches of {features} numbers", places)]
     tokens = [_rows(model_folder, token_name, dim) for token_name in family.tokens]
     positions = _rows(model_folder, family.positions, dim)
     for name_of_token, token in zip(family.tokens, tokens, strict=True):
@@ -172,11 +179,11 @@ def _patches(folder: Folder) -> tuple[tuple[int, ...], Array]:
         shape: tuple[int, ...] = tuple(sides)
         # The convolution sees bands first.
         transposed = np.arange(shape[0] * shape[1]).reshape(shape).T
-        seen = windows((1, *transposed.shape), (size, size), strides)
+        seen = window_indices((1, *transposed.shape), (size, size), strides)
         places = transposed.ravel()[seen]
     else:
         shape = (channels, *sides)
-        places = windows(shape, (size, size), strides)
+        places = window_indices(shape, (size, size), strides)
     return shape, places.reshape(places.shape[0] * places.shape[1], -1)
 
 

@@ -70,7 +70,7 @@ class NamedInputs:
         """
         return {other.name: list(other.shape) for other in self.others}
 
-    def parts(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
+    def split_sample(self, model: str, values: Values) -> tuple[Array, dict[str, Array]]:
         """Return a sample's first input, and its other inputs as a dictionary from name to array.
 
         ``values`` is the sample: a dictionary of arrays, or one array if the model has one input. A

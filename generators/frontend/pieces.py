@@ -16,7 +16,7 @@ _BEGINNINGS = sorted({place[:end] for place in _CLEANED for end in range(1, len(
 """Beginnings of these places, the shortest first."""
 
 
-def whole(text: str) -> str:
+def without_incomplete_end(text: str) -> str:
     """Return a decoded text without the replacement characters (U+FFFD) at its end.
 
     Decoding puts them at the end if the UTF-8 bytes of the last character are not yet complete.
@@ -31,7 +31,7 @@ def clean(text: str) -> str:
     return text
 
 
-def unclean(text: str) -> int:
+def open_end_length(text: str) -> int:
     """Return the number of characters at a text's end that :func:`clean` may still change.
 
     The characters may change if text is appended. For example, the result is 1 for ``"word "``: if

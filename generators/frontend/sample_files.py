@@ -52,7 +52,7 @@ def read_samples(
         return [source.prepare(source.encode(text)) for text in texts]
     values = read_array(path, "inputs")
     with within(path):
-        source.named.parts(source.description.name, values[0] if values.ndim else values)
+        source.named.split_sample(source.description.name, values[0] if values.ndim else values)
         source.check(values)
     _check_finite(path, values)
     return [_prepared(source, sample, path) for sample in values]

@@ -73,7 +73,7 @@ class Source:
             )
         return tokens
 
-    def cut(self, texts: Sequence[str]) -> int:
+    def count_truncated(self, texts: Sequence[str]) -> int:
         """Return the number of ``texts`` that :meth:`encode` would truncate."""
         most = self.longest or self.description.tokens
         return sum(len(self._encode(text, _UNCUT)) > most for text in texts)
@@ -101,7 +101,7 @@ class Source:
         With several inputs, the result is a :class:`Prepared`. Raises :class:`InputError` if an
         array does not fit the model or is not finite.
         """
-        first, others = self.named.parts(self.description.name, values)
+        first, others = self.named.split_sample(self.description.name, values)
         self.check(first[None])
         for array in (first, *others.values()):
             wrong = array[~np.isfinite(array)]

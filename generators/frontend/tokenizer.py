@@ -13,7 +13,12 @@ from celosia.arch.errors import InputError
 from celosia.arch.files import read_lines, read_text
 from celosia.arch.packages import library
 from celosia.generators.frontend.hugging_face_folder import read_json
-from celosia.generators.frontend.pieces import Pieces, clean, unclean, whole
+from celosia.generators.frontend.pieces import (
+    Pieces,
+    clean,
+    open_end_length,
+    without_incomplete_end,
+)
 
 TOKENIZER_FILE = "tokenizer.json"
 _DIGITS = 40
@@ -107,7 +112,7 @@ class TokenizerLike(ABC):
 
         If the UTF-8 bytes of the last character are incomplete, this character is left out.
         """
-        return whole(self.decode(tokens))
+        return without_incomplete_end(self.decode(tokens))
 
 
 class TextTokenizer(TokenizerLike):
@@ -148,7 +153,7 @@ class TextTokenizer(TokenizerLike):
         - The vocabulary has no token for a part of the text, and no token for unknown text.
         """
         tokens = list(_encoded(self._tokenizer, text).ids)
-        return some(tokens or ([] if self.begin is None else [self.begin]))
+        return check_not_empty(tokens or ([] if self.begin is None else [self.begin]))
 
     def piece(self, token: int, before: int) -> bytes:
         """Return the bytes that a token adds to a text whose last token is ``before``.
@@ -172,8 +177,8 @@ class TextTokenizer(TokenizerLike):
         tokens = [token for token in tokens if not self._is_mark(token)]
         while tokens and self._pieces.is_open(tokens[-1]):
             del tokens[-1]
-        text = whole(self._text(tokens))
-        return clean(text[: len(text) - unclean(text)]) if self.cleaned else text
+        text = without_incomplete_end(self._text(tokens))
+        return clean(text[: len(text) - open_end_length(text)]) if self.cleaned else text
 
     def _text(self, tokens: list[int]) -> str:
         return str(self._tokenizer.decode([each for each in tokens if not self._is_mark(each)]))
@@ -207,7 +212,7 @@ class NumberTokenizer(TokenizerLike):
                     f"A model without a tokenizer takes token numbers from 0 to "
                     f"{self._vocabulary - 1}, not {shown!r}"
                 )
-        return some([int(word) for word in words])
+        return check_not_empty([int(word) for word in words])
 
     def decode(self, tokens: list[int]) -> str:
         """Return the token numbers as a text with a space between two numbers, such as ``17 4 0``.
@@ -240,7 +245,7 @@ def _example(tokenizer: Any) -> Any:
     raise InputError("The tokenizer's vocabulary has no token for any text")
 
 
-def some(tokens: list[int]) -> list[int]:
+def check_not_empty(tokens: list[int]) -> list[int]:
     """Return ``tokens`` unchanged; raise :class:`InputError` if the list is empty."""
     if not tokens:
         raise InputError("The model has no token that begins a text; give it one with --prompt")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.embedding import accelerator_rows
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.operations import Linear, Norm, Op
 from celosia.generators.graph.quantized import IntegerGraph
@@ -147,7 +147,11 @@ def parting(
             tokens = np.array(sources[index])
             tensors = evaluate(source, tokens, cache)
             exact = forward(description, weights, tokens[None], exact_cache, source=True)
-        values = sample if model.reads_tokens else given(description, weights, sample[None])[0]
+        values = (
+            sample
+            if model.reads_tokens
+            else accelerator_rows(description, weights, sample[None])[0]
+        )
         tensors |= evaluate(model, values, cache)
         scores += [(x.sum(), x.size, x.max()) for x in score_errors(model, tensors, values)]
         exact |= forward(description, weights, sample[None], exact_cache)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from celosia.arch.errors import InputError
 from celosia.arch.functions import FUNCTIONS
 from celosia.generators.frontend.base_description import ACTIVATIONS
-from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.embedding import accelerator_rows
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.weights import Floats, Weights
 from celosia.generators.graph.builder import network
@@ -120,7 +120,7 @@ class _Evaluation:
                 return
             check_tokens(model, self.inputs, cache.length)
         else:
-            rows = given(model, weights, self.inputs)
+            rows = accelerator_rows(model, weights, self.inputs)
             self.found["input"] = self.found[self.graph.input.name] = rows
         self.places = cache.reserve(self.inputs.shape[1])
 

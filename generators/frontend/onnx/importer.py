@@ -13,7 +13,7 @@ import numpy as np
 
 from celosia.arch.errors import InputError
 from celosia.generators.frontend.description import ModelDescription
-from celosia.generators.frontend.host_steps import Array, HostStep, cut
+from celosia.generators.frontend.host_steps import Array, HostStep, rearrange
 from celosia.generators.frontend.named_inputs import NamedInputs, OtherInput
 from celosia.generators.frontend.onnx.causal import LIKE, unlike_gpt2
 from celosia.generators.frontend.onnx.graph import Graph
@@ -109,7 +109,7 @@ def _source(encoder: Encoder, graph: Graph, values: dict[str, Value]) -> Source:
     masks = tuple((mask.name, mask.kind) for mask in graph.inputs if mask.masks)
     if isinstance(tensor, Patches):
         meaning = f"{tensor.rows} patches of {tensor.columns} numbers"
-        before, shape = [cut("patches", meaning, tensor.places)], own
+        before, shape = [rearrange("patches", meaning, tensor.places)], own
     elif encoder.prologue:
         before, shape = [_prologue(encoder, graph)], own
     elif len(own) == 1 and not vocabulary:
@@ -287,7 +287,7 @@ def _verify(path: Path, graph: Graph, source: Source) -> None:
     if description.variable and description.tokens > 1:
         lengths += sorted({description.tokens - 1, 1}, reverse=True)
     for length in lengths:
-        first, others = source.named.parts(description.name, source.random(random))
+        first, others = source.named.split_sample(description.name, source.random(random))
         inputs = first[:length] if description.variable else first
         expected = graph.run(inputs if tokens else first, length, others)
         if not expected.size:

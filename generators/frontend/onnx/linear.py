@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from celosia.generators.frontend.host_steps import windows
+from celosia.generators.frontend.host_steps import window_indices
 from celosia.generators.frontend.onnx.attention import context, pooling_scores, scores
 from celosia.generators.frontend.onnx.node import Node, same_rows
 from celosia.generators.frontend.onnx.values import (
@@ -113,7 +113,7 @@ def conv(node: Node) -> View:
         raise UnsupportedError("it is a convolution in groups, or padded by a rule")
     axes = weight.ndim - 2
     pads = list(node.attribute("pads", [0] * (2 * axes)))
-    seen = windows(
+    seen = window_indices(
         view.shape[1:],
         weight.shape[2:],
         node.attribute("strides", [1] * axes),

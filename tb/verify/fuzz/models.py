@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.generators.campaign.case import Case
-from celosia.generators.frontend.embedding import given
+from celosia.generators.frontend.embedding import accelerator_rows
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.encoder_compiler import compile_model
@@ -61,7 +61,10 @@ def _trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
     if result["mismatch"] or not on_circuit:
         return result
     with circuit(rng, compiled.config, compiled.memory_bytes) as (machine, timing):
-        values = [given(model, weights, sample[None])[0] for sample in inputs[: 2 * options.batch]]
+        values = [
+            accelerator_rows(model, weights, sample[None])[0]
+            for sample in inputs[: 2 * options.batch]
+        ]
         figures = infer(machine, compiled, values, timing).figures()
     if figures["mismatches"]:
         result["mismatch"] = f"{figures['mismatches']} tensors of the circuit differ"
@@ -92,4 +95,6 @@ def differs(compiled: Artefact, weights: Weights, inputs: Sequence[NDArray[Any]]
     ``inputs`` are inputs of the float model with the weights ``weights``.
     """
     model = compiled.graph.description
-    return encoder_error(compiled, [given(model, weights, sample[None])[0] for sample in inputs])
+    return encoder_error(
+        compiled, [accelerator_rows(model, weights, sample[None])[0] for sample in inputs]
+    )
