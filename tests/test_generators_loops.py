@@ -8,7 +8,7 @@ from celosia.arch.instruction import unpack
 from celosia.arch.isa import Opcode
 from celosia.arch.presets import PRESETS
 from celosia.generators.program.allocate import Use, allocate, live_bytes, uses
-from celosia.generators.program.draft import Draft, Given, Item, Ref, Repeat, arrange, flatten
+from celosia.generators.program.draft import Draft, Given, Item, Ref, Repeat, flatten, place_loads
 from celosia.generators.program.image import ImageBuilder
 from celosia.generators.program.lines import lines
 from celosia.generators.program.loops import with_barriers, words
@@ -159,14 +159,14 @@ def test_loads_come_before_their_use_but_not_too_early() -> None:
     sections = [section("x", 1), section("y", 3), section("y", 3)]
     for ahead in range(5):
         for across in (False, True):
-            nodes = [n for part in arrange(sections, ahead, across=across) for n in part]
+            nodes = [n for part in place_loads(sections, ahead, across=across) for n in part]
             loads = [p for p, draft in enumerate(nodes) if draft.opcode == Opcode.LOAD]
             others = [p for p, draft in enumerate(nodes) if draft.opcode == Opcode.MAP]
             assert all(a < b for a, b in zip(loads, others, strict=True))
             # A buffer's load follows its last use, one section of three items earlier.
             assert all(loads[place + 3] > others[place] for place in range(1, 4))
             assert (ahead == 0) == (loads == [0, 2, 4, 6, 8, 10, 12])
-    split = arrange(sections, 4, across=False)
+    split = place_loads(sections, 4, across=False)
     assert [sum(d.opcode == Opcode.LOAD for d in part) for part in split] == [1, 3, 3]
 
 
@@ -191,7 +191,7 @@ def test_a_load_never_comes_before_the_last_use_of_what_it_replaces() -> None:
         plain = [draft for part in sections for each in part for draft in [*each.loads, *each.body]]
         for early in (False, True):
             ahead, across = int(rng.integers(9)), coin()
-            parts = arrange(sections, ahead, across=across, early=early)
+            parts = place_loads(sections, ahead, across=across, early=early)
             nodes = [*flatten([node for part in parts for node in part])]
             moved += nodes != plain
             for name in uses(plain):

@@ -32,7 +32,7 @@ from celosia.generators.lower.schedule import first_plans
 from celosia.generators.lower.spill import Spill
 from celosia.generators.lower.staging import least_size
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.program.allocate import Use, across, fit, uses
+from celosia.generators.program.allocate import Use, fit, middle_banks_address, uses
 from celosia.generators.program.draft import Draft, Ref, Repeat, flatten
 from celosia.generators.program.tokens import Access, order
 from celosia.generators.quantize.options import Quantization
@@ -277,9 +277,9 @@ def test_setup_programs_load_an_image_in_any_order() -> None:
 
 def test_a_table_across_two_banks_fits_them() -> None:
     config = SMALL.replace(scratchpad_bytes=4096, scratchpad_banks=8)
-    assert across(32, 32, config) == 2048 - 512
-    assert across(38, 32, config) is None
-    assert across(8, 32, config) is None
+    assert middle_banks_address(32, 32, config) == 2048 - 512
+    assert middle_banks_address(38, 32, config) is None
+    assert middle_banks_address(8, 32, config) is None
 
 
 def test_a_step_waits_itself_for_what_it_must_follow() -> None:

@@ -11,7 +11,7 @@ from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.text_compiler import compile_text
-from celosia.generators.program.allocate import across
+from celosia.generators.program.allocate import middle_banks_address
 from celosia.generators.quantize.multipliers import held_parameters, rounded
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.cache import KvCache
@@ -178,13 +178,13 @@ def test_half_of_a_vocabulary_lies_in_each_of_two_banks():
     # In one bank it would leave the other one to all other buffers.
     decoder = random_decoder(replace(LLAMA, vocabulary=200))
     config = HELD.replace(scratchpad_bytes=1 << 14, scratchpad_banks=2)
-    start = across(200, 24, config)
+    start = middle_banks_address(200, 24, config)
     assert start is not None
     assert abs(config.bank_bytes - start - 24 * 100) < 48
     assert (config.bank_bytes - start) % 24 == 0
     larger = config.replace(scratchpad_bytes=1 << 15)
-    assert across(200, 24, larger) is None
-    assert across(200, 24, config.replace(scratchpad_banks=1)) is None
+    assert middle_banks_address(200, 24, larger) is None
+    assert middle_banks_address(200, 24, config.replace(scratchpad_banks=1)) is None
     program = compile_text(decoder, config, context=40)
     session = TextSession(program, "golden")
     for tokens in ([3, 199, 99], [100, 101, 97, 98]):

@@ -34,7 +34,7 @@ from celosia.generators.lower.staging import STAGES, WEIGHTS, WORDS, Stage, leas
 from celosia.generators.lower.text_compiler import data_placements
 from celosia.generators.lower.token_attention import TokenAttention
 from celosia.generators.lower.weights import coded_bytes
-from celosia.generators.program.allocate import across
+from celosia.generators.program.allocate import middle_banks_address
 from celosia.generators.program.draft import Draft, Ref, flatten
 from celosia.generators.program.image import ImageBuilder
 from celosia.generators.program.layout import aligned_rows
@@ -361,8 +361,8 @@ def test_scores_are_written_anew_by_their_first_columns_alone() -> None:
 
 def test_half_of_a_large_table_is_in_each_of_the_middle_banks() -> None:
     middle = 2 * SMALL.bank_bytes
-    assert across(500, 64, SMALL) == middle - 250 * 64
-    assert [across(rows, 64, SMALL) for rows in (10, 5000)] == [None, None]
+    assert middle_banks_address(500, 64, SMALL) == middle - 250 * 64
+    assert [middle_banks_address(rows, 64, SMALL) for rows in (10, 5000)] == [None, None]
 
 
 def test_zeros_before_queries_are_loaded_once_and_pairs_of_keys_have_lower_rows() -> None:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from celosia.arch.config import Config
 from celosia.arch.isa import DEFINITIONS, Engine, Opcode
-from celosia.generators.program.allocate import Use, fit, inside
+from celosia.generators.program.allocate import Use, fit, occupied_ranges
 from celosia.generators.program.draft import Draft, Given, Ref
 
 Pair = tuple[str, str]
@@ -168,7 +168,7 @@ class Banks:
         for bank in set(changes.values()):
             names = (name for name, place in banks.items() if place == bank)
             others = {name: self.sizes[name] for name in names if name not in self.held}
-            fixed = inside(self.held, self.sizes, bank, self.config)
+            fixed = occupied_ranges(self.held, self.sizes, bank, self.config)
             placed = fit(self.used, others, self.config, fixed)
             if placed is None:
                 return False

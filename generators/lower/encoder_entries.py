@@ -19,7 +19,7 @@ from celosia.generators.lower.lower import Lowered
 from celosia.generators.lower.spill import Spill, Spilled
 from celosia.generators.program.allocate import Use, extrapolated, live_bytes, uses
 from celosia.generators.program.calls import Call, RunNumber, registers
-from celosia.generators.program.draft import Node, Repeat, arrange, flatten, repeat, upper
+from celosia.generators.program.draft import Node, Repeat, flatten, place_loads, repeat, upper
 from celosia.generators.program.executable import AGAIN, ENCODE, Run
 from celosia.generators.program.loops import with_barriers
 
@@ -161,7 +161,7 @@ def kept_buffers(nodes: Sequence[Node]) -> set[str]:
 def _sections(lowered: Lowered, choices: Choices) -> Sequence[Sequence[Node]]:
     """Return the instructions before the layers, of each layer, and after the layers."""
     sections = [lowered.before, *lowered.layers, lowered.after]
-    return arrange(sections, choices.ahead, across=not choices.loop_layers)
+    return place_loads(sections, choices.ahead, across=not choices.loop_layers)
 
 
 def _nodes(sections: Sequence[Sequence[Node]], choices: Choices) -> list[Node]:

@@ -349,7 +349,7 @@ class Heads:
             Written(name, rows.first, rows.count, column, count, rows.head, pieces=pieces)
             for rows in ranges
         )
-        written, defines = replace(written, below=tuple(rest)), self._anew(target, columns[0])
+        written, defines = replace(written, next_ranges=tuple(rest)), self._anew(target, columns[0])
         return Work(source, target, self._m(ranges), self._n(*columns), word, written, defines)
 
     def _anew(self, target: View, offset: int) -> str:

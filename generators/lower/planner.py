@@ -37,7 +37,7 @@ from celosia.generators.lower.plan import (
 )
 from celosia.generators.lower.residence import Cache, Kept, Memory, Register, Words
 from celosia.generators.lower.staging import STAGES, WORDS, Stage, constants, stage_size
-from celosia.generators.program.allocate import across, half_bytes
+from celosia.generators.program.allocate import half_bytes, middle_banks_address
 from celosia.generators.program.draft import Ref, flatten
 from celosia.generators.program.image import LONGEST_ROW, ImageBuilder
 from celosia.generators.program.layout import aligned, element_rows, rows_image
@@ -217,7 +217,7 @@ def _keep_rows(planned: Plan, tables: Mapping[str, tuple[bytes, int]], most: int
         planned.rows_tables[name] = Table(place, stride, rows, 0)
         step = min(rows, LONGEST_ROW // stride, most // stride) * stride
         half = half_bytes(rows, stride, planned.config)
-        if across(rows, stride, planned.config) is None:
+        if middle_banks_address(rows, stride, planned.config) is None:
             half = 0
         for first in [*range(0, half, step), *range(half, len(data), step)]:
             end = half if first < half < first + step else first + step

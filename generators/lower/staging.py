@@ -9,7 +9,7 @@ from celosia.arch.config import Config
 from celosia.generators.lower.instructions import parameters, table, table_bytes
 from celosia.generators.lower.moves import load
 from celosia.generators.lower.residence import Memory
-from celosia.generators.program.draft import Draft, Item, Node, Ref, arrange
+from celosia.generators.program.draft import Draft, Item, Node, Ref, place_loads
 from celosia.generators.program.image import Bytes, ImageBuilder, Piece
 
 STAGES = 4
@@ -139,7 +139,7 @@ class Stage:
 
         Each load of constants comes directly after the last use of the data that it overwrites.
         """
-        (nodes,) = arrange([self.section()], STAGES - 1, across=False, early=True)
+        (nodes,) = place_loads([self.section()], STAGES - 1, across=False, early=True)
         return nodes
 
 

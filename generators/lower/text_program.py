@@ -22,7 +22,7 @@ from celosia.generators.lower.assembly import (
 from celosia.generators.lower.fill import fills
 from celosia.generators.lower.plan import Plan
 from celosia.generators.lower.text_entries import text_entries
-from celosia.generators.program.allocate import Use, across, uses
+from celosia.generators.program.allocate import Use, middle_banks_address, uses
 from celosia.generators.program.draft import flatten
 from celosia.generators.program.executable import Fill, written
 from celosia.generators.program.image import Piece
@@ -46,7 +46,7 @@ def text_trial(plan: Plan) -> Trial[Plan]:
     if plan.data_placement.rows_stay:
         # In one bank the vocabulary would force all other buffers into the other banks.
         table = plan.rows_tables["words"]
-        start = across(table.rows, table.stride, plan.config)
+        start = middle_banks_address(table.rows, table.stride, plan.config)
         held = {} if start is None else {"words": start}
     addresses, held = place(plan.memory, used, held)
     assembly = Assembly(

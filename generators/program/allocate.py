@@ -120,7 +120,7 @@ def allocate(
     return None
 
 
-def across(rows: int, stride: int, config: Config) -> int | None:
+def middle_banks_address(rows: int, stride: int, config: Config) -> int | None:
     """Return an address at which about half of a buffer's rows are in each of the two middle banks.
 
     No row is in both banks. The result is None if there is one bank, the buffer does not fit two
@@ -142,7 +142,7 @@ def half_bytes(rows: int, stride: int, config: Config) -> int:
     return rows * stride // 2 // whole * whole
 
 
-def inside(
+def occupied_ranges(
     held: Mapping[str, int], sizes: Mapping[str, int], bank: int, config: Config
 ) -> list[Interval]:
     """Return a list of the byte ranges (first, end) of a bank that the buffers in ``held`` occupy.
@@ -171,7 +171,7 @@ def _place(
     line, bank_bytes = config.line_bytes, config.bank_bytes
     rounded = {name: -(-sizes[name] // line) * line for name in uses}
     placed: dict[str, int] = {}
-    fixed = [inside(held, sizes, bank, config) for bank in range(config.scratchpad.banks)]
+    fixed = [occupied_ranges(held, sizes, bank, config) for bank in range(config.scratchpad.banks)]
     for name in sorted(uses.keys() - held.keys(), key=lambda name: (-rounded[name], name)):
         size = rounded[name]
         occupied = [[*intervals] for intervals in fixed]

@@ -58,7 +58,7 @@ class Written:
     columns: int = 0
     head: int = 0
     """The head of scores and probabilities."""
-    below: tuple["Written", ...] = ()
+    next_ranges: tuple["Written", ...] = ()
     """Further tensor ranges that the same instruction writes, in the next rows of its output."""
     pieces: tuple[tuple[int, int], ...] = ()
     """Column ranges (first, count) of the tensor in the order of writing; ``column`` is an index
@@ -78,10 +78,10 @@ class Written:
     def parts(self) -> list["Written"]:
         """List of all tensor ranges that the instruction writes.
 
-        The first range is this object, without :attr:`below`. The others are the ranges in
-        :attr:`below`.
+        The first range is this object, without :attr:`next_ranges`. The others are the ranges in
+        :attr:`next_ranges`.
         """
-        return [replace(self, below=()), *self.below]
+        return [replace(self, next_ranges=()), *self.next_ranges]
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
     ]
 
 
-def arrange(
+def place_loads(
     sections: Sequence[Sequence[Item]], ahead: int, *, across: bool, early: bool = False
 ) -> list[list[Node]]:
     """Return the instructions of each section (such as a layer), with loads before their uses.

@@ -217,7 +217,7 @@ class _Machine:
             if self._behind:
                 done = leaves = max(done, self._behind + self._vector.beats(step))
             if "followed" in step.flags:
-                leaves = self._vector.read(step, done)
+                leaves = self._vector.next_acceptance(step, done)
                 # Only one command at a time overlaps another.
                 if self._behind:
                     leaves = max(leaves, self._behind + _WRITTEN - 1)

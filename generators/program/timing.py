@@ -84,28 +84,28 @@ class VectorTiming:
         self,
         step: Step,
         begin: int,
-        others: Iterable[Reads],
-        sums: Iterable[AccumulatorSpan] = (),
-        tiles: deque[AccumulatorSpan] | None = None,
+        reads: Iterable[Reads],
+        resident_writes: Iterable[AccumulatorSpan] = (),
+        streamed_writes: deque[AccumulatorSpan] | None = None,
     ) -> int:
         """Return the cycle in which the vector engine completes the command ``step``.
 
         The command is offered in cycle ``begin``. Matrix products delay the command by scratchpad
-        reads (``others``), by accumulator writes with resident weights (``sums``), and by
-        accumulator writes with other weights (``tiles``). Writes that end before ``begin`` are
-        removed from the queue ``tiles``.
+        reads (``reads``), by accumulator writes with resident weights (``resident_writes``), and by
+        accumulator writes with other weights (``streamed_writes``). Writes that end before
+        ``begin`` are removed from the queue ``streamed_writes``.
         """
-        while tiles and tiles[0].end <= begin:
-            tiles.popleft()
-        begin += self._waits(step, begin, sums, tiles or ())
+        while streamed_writes and streamed_writes[0].end <= begin:
+            streamed_writes.popleft()
+        begin += self._waits(step, begin, resident_writes, streamed_writes or ())
         beats = self.beats(step)
         banks = {
             step[name] // self._config.bank_bytes
             for name, used in (("i_addr", _reads(step)), ("r_addr", _adds(step)))
             if used
         }
-        reads = ((r.begin, r.end, r.share(banks)) for r in others if banks)
-        read = after_accesses(begin, beats, reads)
+        accesses = ((r.begin, r.end, r.share(banks)) for r in reads if banks)
+        read = after_accesses(begin, beats, accesses)
         return read + self.cycles(step) - beats - 1 + self._turns(step, beats)
 
     def writes(self, step: Step, begin: int, done: int) -> list[tuple[int, int, int, float]]:
@@ -126,7 +126,7 @@ class VectorTiming:
             spans.insert(0, span)
         return spans
 
-    def read(self, step: Step, done: int) -> int:
+    def next_acceptance(self, step: Step, done: int) -> int:
         """Return the first cycle in which the vector engine accepts the command after ``step``.
 
         The command ``step`` has the flag ``followed``: the next command may begin before ``step``
