@@ -28,7 +28,7 @@ from celosia.generators.lower.equipment import equipped, with_packed_cache
 from celosia.generators.lower.options import Options
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.calibrate import Progress
-from celosia.generators.quantize.parting import COMPARED, Parting, parting
+from celosia.generators.quantize.parting import COMPARED, Parting, compare_models
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.generators.studies.mixtures import Show, search_formats
 from celosia.models import Inputs, Model
@@ -188,7 +188,7 @@ def compile_encoder(
         if memory_bytes is not None:
             check_room(code, memory_bytes)
         compared = [np.asarray(values) for values in inputs[:COMPARED]]
-        errors = parting(code.graph, source.weights, compared, progress=update)
+        errors = compare_models(code.graph, source.weights, compared, progress=update)
     made = _made(options, loss, code.graph.weight_bytes, errors)
     return Program(
         code,

@@ -36,7 +36,7 @@ from celosia.generators.graph.fewer_planes import coarser, is_nested
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.text_compiler import skips_zeros
 from celosia.generators.lower.weights import coded_bytes
-from celosia.generators.quantize.multipliers import held_parameters
+from celosia.generators.quantize.multipliers import narrowed_parameters
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.studies.closeness import closeness
 from celosia.generators.studies.mixtures import search_formats
@@ -180,7 +180,7 @@ def _perplexity(
     with progress("Calibration") as update:
         decoder = source.quantize(options, update)
     decoder = coarser(decoder, bits) if is_nested(decoder) else decoder
-    decoder = held_parameters(decoder, config)
+    decoder = narrowed_parameters(decoder, config)
     name = source.description.name
     with progress(name) as update:
         measured = measure(

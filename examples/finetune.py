@@ -33,7 +33,7 @@ from celosia.generators.frontend.text_sources import CHARACTERS_FILE, DECODER_FI
 from celosia.generators.frontend.weights import DESCRIPTION_FILE, WEIGHTS_FILE
 from celosia.generators.graph.builder import network
 from celosia.generators.quantize.options import INT8, Quantization
-from celosia.generators.quantize.stored import choose
+from celosia.generators.quantize.stored import quantize_weights
 
 RATE, STEP_RATE = 2e-3, 4e-3
 """Learning rates of weights, and of the logarithms of their steps."""
@@ -63,7 +63,7 @@ class Tuning:
         self.nested = task.options.weights == NESTED
         if self.form is not None:
             for name in self.names:
-                _, _, steps = choose(task.weights[name], self.form, 0, None)
+                _, _, steps = quantize_weights(task.weights[name], self.form, 0, None)
                 logarithms = torch.tensor(np.log(steps), dtype=torch.float32)[:, None]
                 self.steps[name] = logarithms.requires_grad_()
 

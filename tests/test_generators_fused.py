@@ -10,7 +10,7 @@ from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.embedding import accelerator_rows
 from celosia.generators.lower.encoder_compiler import Options, compile_model
-from celosia.generators.reference.integers import taken_in
+from celosia.generators.reference.integers import fused_away
 from celosia.generators.runtime.golden import GoldenModel
 from celosia.sim.checker import check
 from celosia.tb.machine.simulators import PROMPT
@@ -35,7 +35,7 @@ def fused_case(seed: int, model: ModelDescription, config: Config) -> set[str]:
     check(fused.words, fused.config, registers=[registers.get(n, 0) for n in range(REGISTERS)])
     values = accelerator_rows(model, weights, inputs[0][None])[0]
     expected, tensors = (GoldenModel(program).tensors(values) for program in (apart, fused))
-    inside = taken_in(fused.graph)
+    inside = fused_away(fused.graph)
     assert expected.keys() - tensors.keys() <= inside
     assert tensors.keys() <= expected.keys()
     for name in tensors.keys() - inside:

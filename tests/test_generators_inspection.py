@@ -21,7 +21,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.lower.encoder_compiler import compile_model
 from celosia.generators.quantize import parting as compared
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.parting import parting
+from celosia.generators.quantize.parting import compare_models
 from celosia.generators.studies.comparison import NEAR, compare
 from celosia.generators.studies.inspection import inspect
 from tests.support.decoders import random_text_weights
@@ -93,7 +93,7 @@ def test_a_decoder_is_calibrated_on_what_is_given() -> None:
     assert near.cosine > 0.99
     # Rows of one token only show nothing of what other tokens do.
     decoder, _ = source.calibrate([[0]], Quantization(length=10))
-    far = parting(decoder, source.weights, [np.array(row) for row in rows[:4]])
+    far = compare_models(decoder, source.weights, [np.array(row) for row in rows[:4]])
     assert far.cosine < 0.98
     assert re.fullmatch(
         r"integers part from floats on 4 calibration inputs: cosine 0\.\d{3}, same choice in "
@@ -109,15 +109,15 @@ def test_of_a_large_model_some_inputs_are_compared(monkeypatch) -> None:
     source, rows = toy(), rng.integers(0, 9, (24, 10)).tolist()
     decoder, _ = source.calibrate([[0]], Quantization(length=10))
     texts = [np.array(row) for row in rows]
-    assert parting(decoder, source.weights, texts).inputs == 24
+    assert compare_models(decoder, source.weights, texts).inputs == 24
     size = sum(op.size for op in decoder.ops if isinstance(op, Linear))
     # The sixth text is that with which there are products enough, the tenth that with rows enough.
     monkeypatch.setattr(compared, "ENOUGH_PRODUCTS", 55 * size)
     monkeypatch.setattr(compared, "ENOUGH_ROWS", 40)
-    assert parting(decoder, source.weights, texts).inputs == 6
+    assert compare_models(decoder, source.weights, texts).inputs == 6
     monkeypatch.setattr(compared, "ENOUGH_ROWS", 100)
-    some = parting(decoder, source.weights, texts)
-    assert some == parting(decoder, source.weights, texts[:10])
+    some = compare_models(decoder, source.weights, texts)
+    assert some == compare_models(decoder, source.weights, texts[:10])
     assert "on 10 calibration inputs" in some.warning
 
 

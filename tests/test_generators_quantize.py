@@ -14,7 +14,7 @@ from celosia.generators.graph.tensors import Rescale, quantize
 from celosia.generators.quantize.balance import column_gains, useful_range
 from celosia.generators.quantize.calibrate import Range, calibrate
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.parting import parting
+from celosia.generators.quantize.parting import compare_models
 from celosia.generators.quantize.quantize import quantize_model
 from celosia.generators.reference.floats import forward
 
@@ -259,7 +259,7 @@ def test_every_step_reports_its_progress() -> None:
     nodes = len(network(MODEL).nodes)
     assert told == [(8, 8), *((done, nodes) for done in range(nodes))]
     told.clear()
-    parting(quantized, weights, list(inputs), progress=lambda *step: told.append(step))
+    compare_models(quantized, weights, list(inputs), progress=lambda *step: told.append(step))
     assert told == [(done, 8) for done in range(1, 9)]
 
 

@@ -12,7 +12,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.graph.tensors import rescale_of
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.program.allocate import middle_banks_address
-from celosia.generators.quantize.multipliers import held_parameters, rounded
+from celosia.generators.quantize.multipliers import narrowed_parameters, rounded
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.integers import evaluate
@@ -158,11 +158,11 @@ def test_a_bias_of_the_widest_that_is_held_fits(monkeypatch, bias, width):
         "celosia.generators.quantize.multipliers.rebuilt", lambda _, held: held(widest)
     )
     decoder = DECODERS["llama"]
-    held_parameters(decoder, HELD.replace(bias_width=width))
+    narrowed_parameters(decoder, HELD.replace(bias_width=width))
     if width > 1:
         message = f"has biases of {width} bits, but bias_width is {width - 1}$"
         with pytest.raises(InputError, match=message):
-            held_parameters(decoder, HELD.replace(bias_width=width - 1))
+            narrowed_parameters(decoder, HELD.replace(bias_width=width - 1))
 
 
 def test_multipliers_are_rounded_to_those_that_are_held():

@@ -12,7 +12,7 @@ from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.low_rank import correct
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_decoder
-from celosia.generators.quantize.stored import choose
+from celosia.generators.quantize.stored import quantize_weights
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
@@ -35,7 +35,7 @@ def test_a_correction_makes_up_for_what_codes_lose() -> None:
     def lost(products) -> float:
         return float(np.sum((products - wanted) ** 2) / np.sum(wanted**2))
 
-    _, plain, steps = choose(weights, FORMATS["int2"], 0, inputs)
+    _, plain, steps = quantize_weights(weights, FORMATS["int2"], 0, inputs)
     correction = correct(weights, FORMATS["int2"], 0, inputs, RANK, "some")
     thin = np.clip(np.rint(inputs @ correction.first * correction.factors), -128, 127)
     assert np.abs(correction.first).max() <= 127

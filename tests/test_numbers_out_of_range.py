@@ -16,7 +16,7 @@ from celosia.generators.frontend.weights import Weights
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.lower.encoder_compiler import Options, compile_model
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.parting import Parting, parting
+from celosia.generators.quantize.parting import Parting, compare_models
 
 SMALL = PRESETS["small"]
 NORM = "layers.0.attention_norm"
@@ -36,7 +36,7 @@ def _encoder(weights: Weights, **options) -> tuple[Artefact, Parting]:
     model = load_source("digits").description
     inputs = np.random.default_rng(1).uniform(0, 1, (4, model.tokens, model.features))
     compiled = compile_model(model, weights, inputs, SMALL, Options(search=False, **options))
-    return compiled, parting(compiled.graph, weights, list(inputs))
+    return compiled, compare_models(compiled.graph, weights, list(inputs))
 
 
 def _decoder(weights: Weights, form: str = "int8") -> Parting:

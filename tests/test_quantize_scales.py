@@ -29,7 +29,7 @@ from celosia.generators.quantize.nested import nest, planes
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_model
 from celosia.generators.quantize.score_error import score_errors
-from celosia.generators.quantize.stored import choose
+from celosia.generators.quantize.stored import quantize_weights
 from celosia.generators.quantize.texts import calibration_texts
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
@@ -380,7 +380,7 @@ def test_codes_have_the_step_that_loses_least(name: str) -> None:
     """Without groups the step is searched; a weight becomes the nearest of the code's values."""
     form, rng = FORMATS[name], np.random.default_rng(5)
     weights = rng.standard_t(3, (8, 60))
-    stored, operands, steps = choose(weights, form, 0, None)
+    stored, operands, steps = quantize_weights(weights, form, 0, None)
     values = np.array(form.values)
     np.testing.assert_array_equal(operands, values[stored.codes])
 

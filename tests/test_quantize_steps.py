@@ -16,7 +16,12 @@ from celosia.generators.quantize.steps import (
     upper_step,
     wide_step,
 )
-from celosia.generators.quantize.stored import choose, error_spread, factors_of, trained_steps
+from celosia.generators.quantize.stored import (
+    error_spread,
+    factors_of,
+    quantize_weights,
+    trained_steps,
+)
 
 RNG = np.random.default_rng(5)
 CLIPS = 2.0 ** -(np.arange(9) / 8)
@@ -141,10 +146,10 @@ def test_weights_that_are_codes_keep_the_largest_step() -> None:
     off = codes * step[:, None]
     off[2, 7] += 0.4 * step[2]
     assert trained_steps(off, form) is None
-    stored, operands, steps = choose(codes * step[:, None], form, 0, None)
+    stored, operands, steps = quantize_weights(codes * step[:, None], form, 0, None)
     np.testing.assert_allclose(operands.T * steps[:, None], codes * step[:, None], atol=1e-9)
     assert stored.scales is None
-    stored, operands, steps = choose(np.zeros((2, 40)), FORMATS["int5"], 0, None)
+    stored, operands, steps = quantize_weights(np.zeros((2, 40)), FORMATS["int5"], 0, None)
     assert np.isfinite(steps).all()
     assert not operands.any()
     doubled = 2 * RNG.integers(-3, 4, (3, 50))
@@ -181,7 +186,7 @@ def test_inputs_that_go_together_make_up_for_errors() -> None:
     for group in (0, 8):
         losses = []
         for samples in (None, inputs):
-            _, operands, steps = choose(weights, FORMATS["int4"], group, samples)
+            _, operands, steps = quantize_weights(weights, FORMATS["int4"], group, samples)
             losses.append(np.sum((inputs @ (operands * steps - weights.T)) ** 2))
         assert losses[1] < 0.3 * losses[0]
 

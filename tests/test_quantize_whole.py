@@ -14,7 +14,7 @@ from celosia.generators.graph.operations import Attention, Linear
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.quantize import parting as module
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.parting import Parting, parting
+from celosia.generators.quantize.parting import Parting, compare_models
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_model
 from celosia.generators.quantize.score_error import score_errors
 from celosia.generators.quantize.texts import calibration_texts, random_sources
@@ -54,7 +54,7 @@ def encoder(
     if model.variable:
         inputs = [rows[: 2 + place % 5] for place, rows in enumerate(inputs)]
     made = quantize_model(model, weights, inputs, config, Quantization(**options))
-    return made, parting(made, weights, inputs)
+    return made, compare_models(made, weights, inputs)
 
 
 def decoder(model: TextDescription, **options: Any) -> tuple[IntegerGraph, Parting]:
@@ -65,7 +65,7 @@ def decoder(model: TextDescription, **options: Any) -> tuple[IntegerGraph, Parti
     made = quantize_calibrated(model, weights, samples, None, asked)
     sources = random_sources(model, asked.texts, asked.seed) if model.source_layers else []
     assert samples.sources == tuple(map(len, sources))
-    return made, parting(made, weights, list(samples.tokens), sources)
+    return made, compare_models(made, weights, list(samples.tokens), sources)
 
 
 def compared(apart: Parting, first: float, most: float) -> None:
@@ -236,7 +236,7 @@ def test_a_report_names_the_tensor_that_parts_from_exact_inputs() -> None:
     made = quantize_model(ENCODER, weights, inputs, SMALL)
     for name in ("layers.0.value", "layers.1.query", "layers.1.up", "head"):
         changed = weights | {f"{name}.weight": -weights[f"{name}.weight"]}
-        apart = parting(made, changed, list(inputs))
+        apart = compare_models(made, changed, list(inputs))
         tensor = {"layers.1.up": "layers.1.hidden", "head": "output"}.get(name, name)
         assert apart.tensor == tensor
         assert apart.error > 0.5
@@ -249,7 +249,7 @@ def test_a_report_names_the_tensor_that_parts_from_exact_inputs() -> None:
         )
     ).max(axis=(0, 1))
     wrong = weights | {"layers.1.key.weight": -weights["layers.1.key.weight"]}
-    apart = parting(made, wrong, list(inputs))
+    apart = compare_models(made, wrong, list(inputs))
     found = {"layers.1.key", "layers.1.attention_input"}
     assert apart.spread_tensor in found
     if apart.spread_tensor == "layers.1.attention_input":
@@ -288,7 +288,7 @@ def test_an_attention_is_not_blamed_for_its_queries_and_keys(part: str) -> None:
     changed = weights[f"layers.1.{part}.weight"].copy()
     used = np.setdiff1d(np.arange(model.dim), unused)
     changed[used] *= -3
-    apart = parting(made, weights | {f"layers.1.{part}.weight": changed}, list(inputs))
+    apart = compare_models(made, weights | {f"layers.1.{part}.weight": changed}, list(inputs))
     errors = apart.errors
     assert errors["layers.1.context"] > errors[f"layers.1.{part}"] > 0.1
     assert apart.tensor == f"layers.1.{part}"
@@ -300,7 +300,7 @@ def test_an_attention_is_not_blamed_for_its_values() -> None:
     made = quantize_model(ENCODER, weights, inputs, SMALL)
     name = "layers.1.value.bias"
     changed = weights | {name: weights[name] + 0.5}
-    apart = parting(made, changed, list(inputs))
+    apart = compare_models(made, changed, list(inputs))
     assert apart.errors["layers.1.context"] > apart.errors["layers.1.value"] > 0.2
     assert apart.tensor == "layers.1.value"
 
@@ -319,4 +319,4 @@ def test_large_models_are_compared_on_few_inputs(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(module, "FEWEST", fewest)
         monkeypatch.setattr(module, "ENOUGH_ROWS", rows)
         monkeypatch.setattr(module, "ENOUGH_PRODUCTS", products)
-        assert parting(made, weights, list(inputs)).inputs == wanted
+        assert compare_models(made, weights, list(inputs)).inputs == wanted

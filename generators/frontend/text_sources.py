@@ -41,7 +41,7 @@ from celosia.generators.frontend.weights import WEIGHTS_FILE, Weights, read_weig
 from celosia.generators.graph.quantized import Decoder
 from celosia.generators.quantize.calibrate import Calibration, Progress
 from celosia.generators.quantize.options import Quantization
-from celosia.generators.quantize.parting import Parting, parting
+from celosia.generators.quantize.parting import Parting, compare_models
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_decoder
 from celosia.generators.quantize.texts import calibration_texts, random_sources
 
@@ -109,7 +109,7 @@ class TextSource:
         decoder = quantize_calibrated(model, weights, samples, None, options, progress)
         some = [*samples.tokens[:_COMPARED, : decoder.places]]
         sources = texts or () if model.source_layers else ()
-        return decoder, parting(decoder, weights, some, sources, progress)
+        return decoder, compare_models(decoder, weights, some, sources, progress)
 
     def sample(
         self,

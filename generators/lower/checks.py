@@ -18,7 +18,7 @@ from celosia.generators.graph.tensors import Tensor
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.plan import MOST_ROWS
 from celosia.generators.lower.residence import MOST_TEXTS, Cache
-from celosia.generators.quantize.multipliers import check_full_parameters, held_parameters
+from celosia.generators.quantize.multipliers import check_full_parameters, narrowed_parameters
 from celosia.generators.quantize.options import MIXED, NARROW_BITS
 
 
@@ -61,7 +61,7 @@ def checked_graph(
         _check_pairs(whole, config)
     if graph.block:
         _check_blocks(whole, config)
-    return held_parameters(graph, config)
+    return narrowed_parameters(graph, config)
 
 
 def _operands(graph: IntegerGraph) -> list[Tensor]:

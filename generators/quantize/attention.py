@@ -43,7 +43,7 @@ def quantize_attention(
     )
     products, raised = steps.products(node)
     upper = 1 << NARROW_BITS - kv_bits  # steps of keys and values in one that is kept
-    whole = steps.heads.whole if node.key.home is Home.CACHE else 0
+    whole = steps.heads.full_width_columns if node.key.home is Home.CACHE else 0
     products = products * (1 if whole else upper)
     octaves = math.log2(math.e) * 2.0**OCTAVE_FRACTION / math.sqrt(model.head_dim)
     heads = []

@@ -66,12 +66,14 @@ class HeadSteps:
         self.model, self.calibration, self.options = model, calibration, options
         self.balance, width = balance, model.head_dim
         self.rotary = any(isinstance(node, Rotary) for node in network(model).all_nodes)
-        self.whole = options.whole or 0
+        self.full_width_columns = options.whole or 0
         """First columns of an integer key head that keep 8 bits."""
         if options.whole is None and self.rotary and options.kv_bits < NARROW_BITS:
-            self.whole = width // 4 * 2
-        if self.whole > width:
-            raise InputError(f"Heads of {width} columns have no {self.whole} that keep 8 bits")
+            self.full_width_columns = width // 4 * 2
+        if self.full_width_columns > width:
+            raise InputError(
+                f"Heads of {width} columns have no {self.full_width_columns} that keep 8 bits"
+            )
         if options.block and model.kv_width % options.block:
             raise InputError(
                 f"Model {model.name} has {model.kv_width} columns of values, which no blocks of "
@@ -79,7 +81,11 @@ class HeadSteps:
             )
         columns = np.arange(width)
         # The last pairs turn slowest.
-        slow = columns.reshape(-1, 2)[::-1].ravel() if self.rotary and self.whole else columns
+        slow = (
+            columns.reshape(-1, 2)[::-1].ravel()
+            if self.rotary and self.full_width_columns
+            else columns
+        )
         self.columns = slow
         """Column of a float head for each column of an integer head, [key_dim]."""
         self._keys: dict[str, KeySteps] = {}
@@ -151,7 +157,7 @@ class HeadSteps:
                 self._by_text(f"{prefix}.key", self.model.kv_heads, source=source or cross),
                 self._by_text(f"{prefix}.query", self.model.heads, source=source),
                 self.columns,
-                self.whole,
+                self.full_width_columns,
                 self.options,
                 causal=not (source or cross),
                 rotary=self.rotary,

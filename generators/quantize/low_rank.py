@@ -12,7 +12,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.formats import WeightFormat
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.stored import Stored
-from celosia.generators.quantize.stored import DAMPING, Ints, choose
+from celosia.generators.quantize.stored import DAMPING, Ints, quantize_weights
 
 ROUNDS = 6
 """Number of times that codes and product are found alternately."""
@@ -60,7 +60,7 @@ def correct(
     product, best = np.zeros((k, n)), np.inf
     empty = ~weights.any(axis=1)
     for _ in range(ROUNDS):
-        stored, weight, steps = choose(weights - product.T, form, group, inputs)
+        stored, weight, steps = quantize_weights(weights - product.T, form, group, inputs)
         lost = weights.T - weight * steps  # [k, n]
         left, sizes, right = np.linalg.svd(root @ lost, full_matrices=False)
         rest = float(np.sum(sizes[rank:] ** 2))

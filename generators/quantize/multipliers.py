@@ -17,7 +17,7 @@ _WHOLE = 32
 """Width of a multiplier and of a bias (bits)."""
 
 
-def held_parameters(graph: Graph[D], config: Config) -> Graph[D]:
+def narrowed_parameters(graph: Graph[D], config: Config) -> Graph[D]:
     """Return a model whose requantization multipliers are rounded to ``multiplier_width`` bits.
 
     Multipliers are rounded to nearest, ties away from zero. A 16-bit multiplier changes by at most

@@ -8,7 +8,7 @@ import numpy as np
 from celosia.arch.formats import FORMATS, OPERAND_BITS, PLANES
 from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.stored import Stored
-from celosia.generators.quantize.stored import Ints, error_spread, made_up
+from celosia.generators.quantize.stored import Ints, error_spread, round_compensated
 
 LOWER = 4
 """Bits of the lowest plane."""
@@ -35,12 +35,12 @@ def nest(weights: Floats, inputs: Floats) -> tuple[Ints, Floats]:
         floor = np.clip(np.floor(rest[:, row] / (2 * middle)), -most - 1, most)
         return np.asarray(2 * middle * floor + middle)
 
-    middles = made_up(exact, inner, upper)
+    middles = round_compensated(exact, inner, upper)
 
     def whole(rest: Floats, row: int) -> Floats:
         return np.clip(np.rint(rest[:, row]), middles[row] - middle, middles[row] + middle - 1)
 
-    return made_up(exact, inner, whole).astype(np.int64), steps
+    return round_compensated(exact, inner, whole).astype(np.int64), steps
 
 
 def is_nested(weights: Floats) -> bool:

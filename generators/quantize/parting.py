@@ -117,7 +117,7 @@ class Parting:
         }
 
 
-def parting(
+def compare_models(
     model: IntegerGraph,
     weights: Weights,
     inputs: Sequence[NDArray[np.generic]],

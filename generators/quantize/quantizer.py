@@ -31,7 +31,7 @@ from celosia.generators.quantize.calibrate import Progress
 from celosia.generators.quantize.low_rank import correct
 from celosia.generators.quantize.nested import nest, planes
 from celosia.generators.quantize.options import INT8, NARROW_BITS, Quantization
-from celosia.generators.quantize.stored import choose
+from celosia.generators.quantize.stored import quantize_weights
 from celosia.generators.quantize.tensor_steps import Steps
 from celosia.sim.norm import norm_parameters, quantize_eps
 from celosia.sim.requantize import FactorError
@@ -252,7 +252,7 @@ class Quantizer(Generic[D]):
         inputs, options = self.steps.inputs(node.source), self.options
         outer = "layers." not in node.weight
         if not options.low_rank or (outer and options.low_rank >= min(scaled.shape)):
-            return (*choose(scaled, FORMATS[form], options.group, inputs), None)
+            return (*quantize_weights(scaled, FORMATS[form], options.group, inputs), None)
         assert inputs is not None, "calibration keeps rows for corrections"
         layer = node.weight.removesuffix(".weight")
         corrected = correct(scaled, FORMATS[form], options.group, inputs, options.low_rank, layer)

@@ -27,7 +27,7 @@ DAMPING = 0.01
 """Share of the mean square of inputs that is added to the square of each."""
 
 
-def choose(
+def quantize_weights(
     exact_weights: Floats, form: WeightFormat, group: int, inputs: Floats | None
 ) -> tuple[Stored, Ints, Floats]:
     """Quantize a layer's weights [n, k] to few bits; return (codes, operands [k, n], scales [n]).
@@ -66,7 +66,7 @@ def choose(
         codes[row], operands[row] = code, levels[np.arange(n), code]
         return np.asarray(operands[row] * steps)
 
-    made_up(weights, spread, nearest)
+    round_compensated(weights, spread, nearest)
     return Stored(form, codes, group, scales if group else None), operands, steps
 
 
@@ -115,7 +115,9 @@ def error_spread(inputs: Floats, k: int) -> Floats:
     return np.asarray(np.linalg.cholesky((inverse + inverse.T) / 2).T)
 
 
-def made_up(exact: Floats, inner: Floats | None, pick: Callable[[Floats, int], Floats]) -> Floats:
+def round_compensated(
+    exact: Floats, inner: Floats | None, pick: Callable[[Floats, int], Floats]
+) -> Floats:
     """Return a layer's weights rounded one input after another, [k, n], with errors compensated.
 
     ``pick(weights, i)`` returns the rounded weights [n] of input i; its argument [n, k] includes

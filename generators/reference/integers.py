@@ -47,7 +47,7 @@ def evaluate(
     return _Evaluation(model, np.asarray(inputs), KvCache() if cache is None else cache).run()
 
 
-def taken_in(model: IntegerGraph) -> set[str]:
+def fused_away(model: IntegerGraph) -> set[str]:
     """Return the names of the tensors that a machine with fused operations does not store.
 
     These tensors are the scores before each softmax, and the tensor before each normalization. If

@@ -11,7 +11,7 @@ from celosia.generators.frontend.text_sources import TextSource, is_text, load_t
 from celosia.generators.frontend.weights import model_names
 from celosia.generators.quantize.calibrate import Progress, calibrate
 from celosia.generators.quantize.options import MIXED, Quantization
-from celosia.generators.quantize.parting import Parting, parting
+from celosia.generators.quantize.parting import Parting, compare_models
 from celosia.generators.quantize.quantize import quantize_calibrated
 from celosia.generators.quantize.texts import calibration_texts
 
@@ -51,7 +51,7 @@ def closeness(
     by_options = {}
     for name, options in _options(source.description.activation).items():
         made = quantize_calibrated(source.description, source.weights, ranges, config, options)
-        by_options[name] = parting(made, source.weights, images)
+        by_options[name] = compare_models(made, source.weights, images)
     return by_options
 
 
@@ -78,5 +78,5 @@ def _texts(source: TextSource, count: int, progress: Progress) -> dict[str, Part
     by_options = {}
     for name, options in _options(model.activation).items():
         made = quantize_calibrated(model, weights, samples, None, options)
-        by_options[name] = parting(made, weights, list(others.tokens))
+        by_options[name] = compare_models(made, weights, list(others.tokens))
     return by_options

@@ -14,7 +14,7 @@ from celosia.generators.frontend.text_sources import TextSource
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.lower.equipment import equipped
 from celosia.generators.quantize.options import INT8, MIXED, NARROW_BITS, Quantization
-from celosia.generators.quantize.parting import parting
+from celosia.generators.quantize.parting import compare_models
 from celosia.generators.quantize.quantize import quantize_calibrated, quantize_model
 
 _BALANCES = (0.0, 0.5, 0.7, 1.0)
@@ -107,7 +107,7 @@ def _errors(
     if isinstance(source, TextSource) and source.description.source_layers:
         sources = [tokens.tolist() for tokens in inputs]
         inputs = [np.array([source.description.start])] * len(sources)
-    errors = parting(model, source.weights, inputs, sources).errors
+    errors = compare_models(model, source.weights, inputs, sources).errors
     layers = {"embedding": model.before}
     layers |= {f"layer {number}": ops for number, ops in enumerate(model.layers)}
     layers |= {"output": model.after}

@@ -10,7 +10,7 @@ from celosia.generators.frontend.weights import Floats
 from celosia.generators.graph.tensors import Ints
 from celosia.generators.lower.artefact import Artefact
 from celosia.generators.reference.cache import in_window
-from celosia.generators.reference.integers import evaluate, taken_in
+from celosia.generators.reference.integers import evaluate, fused_away
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
@@ -54,7 +54,7 @@ def differing(
     inputs, last = np.split(values, compiled.batch), compiled.graph.output
     runs = [evaluate(compiled.graph_at(bits), each) for each in inputs]
     expected = _stacked(runs)
-    inside = taken_in(compiled.graph) if compiled.config.fused else set()
+    inside = fused_away(compiled.graph) if compiled.config.fused else set()
     copies = {name for name in tensors if name.endswith("_transposed")}
     names = (expected.keys() | tensors.keys()) - inside - copies
     wrong = [
