@@ -22,7 +22,7 @@ from celosia.cli.options import (
     refuse_given,
     simulator_option,
     size_argument,
-    times,
+    size_text,
 )
 from celosia.cli.output import cycles_table, progress, report
 from celosia.cli.tracing import RunTrace, trace_option
@@ -105,12 +105,12 @@ def gemm(
         return
     config = configured("small")
     sizes = read_size("MxKxN", " ".join(words), {} if sparsity is None else {"m": 1})
-    title = f"{times(sizes)} on {config.name}, {simulator}"
+    title = f"{size_text(sizes)} on {config.name}, {simulator}"
     if toggles:
         refuse_given("--toggles", "sparsity", "memory", "simulator", "file")
-        with progress(f"{times(sizes)} on {config.name}, without and with sleep"):
+        with progress(f"{size_text(sizes)} on {config.name}, without and with sleep"):
             result = bench_toggles(config, **sizes)
-        report(f"Toggles of {times(sizes)} on {config.name}", result["units"], result)
+        report(f"Toggles of {size_text(sizes)} on {config.name}", result["units"], result)
         return
     if sparsity is not None:
         refuse_given("--sparsity", "memory", "file")
@@ -121,7 +121,7 @@ def gemm(
                 **sizes,
                 sparsity=sparsity,
             )
-        report(f"Sparse {times(sizes)}", [result], result)
+        report(f"Sparse {size_text(sizes)}", [result], result)
         return
     with progress(title):
         result = bench_gemm(
@@ -129,8 +129,8 @@ def gemm(
             lambda chosen, size: run.machine(chosen, simulator, size, timing),
             **sizes,
         )
-        run.write(f"GEMM {times(sizes)} on {config.name}")
-    report(f"GEMM {times(sizes)}", [result], result)
+        run.write(f"GEMM {size_text(sizes)} on {config.name}")
+    report(f"GEMM {size_text(sizes)}", [result], result)
     cycles_table(result)
 
 
@@ -158,7 +158,7 @@ def _shape_row(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the line of a shape."""
     names = ("cycles", "utilization", "total_cycles", "total_utilization", "mismatches")
     figures = {name.replace("_", " "): result[name] for name in names}
-    return {"name": result["name"], "size": times(result)} | figures
+    return {"name": result["name"], "size": size_text(result)} | figures
 
 
 @bench.command(example="4x128x64")

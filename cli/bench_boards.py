@@ -12,7 +12,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 from celosia.arch.support.cache import ROOT
 from celosia.arch.support.writing import check_folder, write_files
-from celosia.cli.board_cases import CASES, Case, older_sources, read
+from celosia.cli.board_cases import CASES, Case, older_sources, read_reports
 from celosia.cli.board_tables import PAGES, TODAY, refresh, row
 from celosia.cli.child import run_command
 from celosia.cli.output import progress, report, warn
@@ -58,9 +58,9 @@ def bench_boards(
     with progress("Cycles" if kept else "Builds") as update:
         for done, case in enumerate(cases):
             update(done, len(cases))
-            if kept or not measure(case, folder):
-                recount(case, folder)
-    reports = read(folder)
+            if kept or not build_case(case, folder):
+                update_rates(case, folder)
+    reports = read_reports(folder)
     for page in PAGES:
         content = refresh(page.read_text(encoding="utf-8"), reports, str(page))
         write_files(page.parent, {page.name: content})
@@ -68,7 +68,7 @@ def bench_boards(
     report("Builds", rows, {"reports": reports})
 
 
-def measure(case: Case, folder: Path) -> bool:
+def build_case(case: Case, folder: Path) -> bool:
     """Build the machine or unit of ``case``, and write its report into ``folder``.
 
     Return True after a build. Return False if the folder already has a report of a build with the
@@ -103,7 +103,7 @@ def measure(case: Case, folder: Path) -> bool:
     return True
 
 
-def recount(case: Case, folder: Path) -> None:
+def update_rates(case: Case, folder: Path) -> None:
     """Simulate a board's machine, and update cycles and rates in the report of an earlier build.
 
     Cycles and rates are not updated in these cases: ``folder`` has no report of the build, the

@@ -93,7 +93,7 @@ CASES = (*BOARD_CASES, *MACHINES, *UNITS)
 """Everything that is built, each with a separate report."""
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read_reports(folder: Path) -> dict[str, Any]:
     """Return the builds' reports in a folder, as a dictionary from file name to report.
 
     The order of the reports is that of the list of all builds. Builds without a report are left

@@ -10,7 +10,7 @@ from celosia.arch.formats import OPERAND_BITS
 from celosia.arch.latency import HARDWARE_WIDTH
 from celosia.arch.presets import PRESETS, load, stated
 from celosia.arch.rules import PACKED_WIDTH
-from celosia.cli.options import grouped, override_option
+from celosia.cli.options import as_one_argument, override_option
 from celosia.fpga.boards import BOARDS, FLASHES, LINKS, Board, get_board, with_flash, with_sdram
 
 link_option = click.option(
@@ -111,9 +111,9 @@ _OPTIONS = (
         "board's memory on the chip.",
     ),
 )
-board_options = grouped("target", resolve_board, *_OPTIONS[:3], link_option, *_OPTIONS[3:])
+board_options = as_one_argument("target", resolve_board, *_OPTIONS[:3], link_option, *_OPTIONS[3:])
 """Adds options for the board and its machine; the command gets both as ``target``."""
-sdram_board_option = grouped(
+sdram_board_option = as_one_argument(
     "target", lambda name: resolve_board(name, None, (), "uart", "sdram"), board_option
 )
 """Adds the option for a board; the command gets the board with its SDRAM and its own machine."""

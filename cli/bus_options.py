@@ -7,7 +7,7 @@ from amaranth.lib.wiring import Component
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError, check_known
-from celosia.cli.options import Adder, grouped
+from celosia.cli.options import Adder, as_one_argument
 from celosia.generators.verilog.names import check_module_name, check_top_name
 from celosia.generators.verilog.units import BUSES, CONTROL_BUSES, make_accelerator
 from celosia.tb.models.plain_testbench import Attachment
@@ -77,7 +77,7 @@ def _attachment(bus: str, control: str) -> Attachment:
         raise InputError(f"Base of external memory must be an integer, not {base!r}") from None
 
 
-attachment_options = grouped("attachment", _attachment, *_OPTIONS)
+attachment_options = as_one_argument("attachment", _attachment, *_OPTIONS)
 """Adds options for the buses; the command gets them as ``attachment``."""
 
 

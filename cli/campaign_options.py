@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from celosia.arch.errors import InputError
-from celosia.cli.options import grouped
+from celosia.cli.options import as_one_argument
 from celosia.cli.output import progress
 from celosia.cli.paths import FILE
 from celosia.generators.campaign.case import Campaign, Job, Outcome, sources
@@ -71,7 +71,7 @@ def _runner(jobs: str | None, results: Path | None) -> Runner:
     return Runner(Workers(int(jobs)), results)
 
 
-campaign_options = grouped(
+campaign_options = as_one_argument(
     "runner",
     _runner,
     click.option(

@@ -33,7 +33,7 @@ from celosia.cli.output import as_json, progress, report, say
 from celosia.cli.paths import FILE, MODEL
 from celosia.cli.prompt_options import prompts_option
 from celosia.cli.run import refuse_other_kind
-from celosia.cli.text_options import compiled_text, tell
+from celosia.cli.text_options import compiled_text, print_notes
 from celosia.cli.tree import Command
 from celosia.compiling import compile_encoder
 from celosia.exporting import files
@@ -220,7 +220,7 @@ def _encoder(
         bits=bits,
         show=progress,
     )
-    tell(program)
+    print_notes(program)
     return replace(program, names=names), samples.rows
 
 

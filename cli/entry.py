@@ -15,5 +15,5 @@ def main() -> None:
         signal.signal(number, signal.SIG_DFL)
     interrupts = importlib.import_module("celosia.cli.interrupts")
     process = importlib.import_module("celosia.arch.support.process")
-    with interrupts.answered(process.end_processes, process.starting):
+    with interrupts.handle_signals(process.end_processes, process.starting):
         importlib.import_module("celosia.cli.main").main()

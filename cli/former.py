@@ -18,10 +18,10 @@ TABLE: Mapping[str, Any] = tomllib.loads(
 )
 """Today's spelling of commands and options that had another one."""
 ANY = "*"
-_HOLE = re.compile(r"\{(\w*)\}")
+_PLACEHOLDER = re.compile(r"\{(\w*)\}")
 
 
-def spelling(command: str, option: str) -> str | None:
+def template_of(command: str, option: str) -> str | None:
     """Return a template that says how an earlier version's option of a command is written today.
 
     A template is words such as ``--quantize group={}``, in which ``{}`` stands for the option's
@@ -74,26 +74,26 @@ def keys_today(text: str) -> str:
     return today if former else text
 
 
-def holes(template: str) -> list[str]:
+def placeholders(template: str) -> list[str]:
     """Return the names in braces in a template, in order; "" for empty braces.
 
     A template says how an option of an earlier version is written today. For example,
     ``--temperature {temperature}:{top_p}`` has the names ``temperature`` and ``top_p``, which stand
     for the values of earlier options.
     """
-    return _HOLE.findall(template)
+    return _PLACEHOLDER.findall(template)
 
 
 def is_gone(template: str) -> bool:
     """Return whether an option of an earlier version was removed.
 
-    ``template`` is the result of :func:`spelling` for the option. The template of a removed option
-    begins with "gone: ".
+    ``template`` is the result of :func:`template_of` for the option. The template of a removed
+    option begins with "gone: ".
     """
     return template.startswith("gone: ")
 
 
-def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
+def to_current_version(tree: click.Group, words: Sequence[str]) -> list[str] | None:
     """Convert a command line of an earlier version to this version; return a list of its words.
 
     ``words`` are the words of the command line after ``celosia``. ``tree`` is the group of this
@@ -116,7 +116,7 @@ def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
     while rest:
         word = rest.pop(0)
         option, _, value = word.partition("=")
-        template = spelling(name, option) if option.startswith("--") else None
+        template = template_of(name, option) if option.startswith("--") else None
         if template is None:
             value = [] if not word.startswith("--") or "=" in word or word in flags else rest[:1]
             kept.append((word, *value))
@@ -124,17 +124,17 @@ def today(tree: click.Group, words: Sequence[str]) -> list[str] | None:
             continue
         if is_gone(template):
             raise InputError(f"Option {option} is {template}")
-        if holes(template) and "=" not in word:
+        if placeholders(template) and "=" not in word:
             value = rest.pop(0) if rest else option.strip("-").upper()
         before, _, after = template.rpartition("! ")
         command = before or command
-        if holes(after) in ([], [""]):
+        if placeholders(after) in ([], [""]):
             kept.append(tuple(part.replace("{}", value) for part in after.split()))
         else:
-            merged.setdefault(after, {})[_hole(option)] = value
+            merged.setdefault(after, {})[_placeholder(option)] = value
     for template, values in merged.items():
-        for pair in [pair for pair in kept if _hole(pair[0]) in holes(template)]:
-            values[_hole(pair[0])] = pair[1]
+        for pair in [pair for pair in kept if _placeholder(pair[0]) in placeholders(template)]:
+            values[_placeholder(pair[0])] = pair[1]
             kept.remove(pair)
         kept.append(tuple(_filled(name, template, values).split()))
     added = TABLE["added"].get(name, "").split()
@@ -153,18 +153,18 @@ def _with_keys(parts: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     return [*others, *([("--quantize", today)] if today else [])]
 
 
-def _hole(option: str) -> str:
+def _placeholder(option: str) -> str:
     return option.strip("-").replace("-", "_")
 
 
 def _filled(command: str, template: str, values: Mapping[str, str]) -> str:
-    filled = _HOLE.sub(lambda hole: _value(command, hole[1], values), template)
+    filled = _PLACEHOLDER.sub(lambda found: _value(command, found[1], values), template)
     return filled.replace("/0/0", "").replace(" ,", " ")
 
 
-def _value(command: str, hole: str, values: Mapping[str, str]) -> str:
-    default = TABLE["defaults"].get(command, {}).get(hole, TABLE["defaults"][ANY].get(hole))
-    return str(values.get(hole, default if default is not None else hole.upper()))
+def _value(command: str, name: str, values: Mapping[str, str]) -> str:
+    default = TABLE["defaults"].get(command, {}).get(name, TABLE["defaults"][ANY].get(name))
+    return str(values.get(name, default if default is not None else name.upper()))
 
 
 def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
@@ -174,6 +174,6 @@ def refuse_former(tree: click.Group, words: Sequence[str]) -> None:
     command line for this version.
     """
     before = list(itertools.takewhile("--json".__eq__, words))
-    line = today(tree, [*words[len(before) :], *before])
+    line = to_current_version(tree, [*words[len(before) :], *before])
     if line is not None:
         raise InputError(f"This is written in another way today: celosia {shlex.join(line)}")

@@ -32,7 +32,7 @@ from celosia.tb.models.run_inputs import check_room
 
 
 @dataclass(frozen=True)
-class Line:
+class PortOptions:
     """The values of the options of ``celosia host``: a machine's port, bit rate and configuration.
 
     :meth:`open` connects to the machine.
@@ -43,7 +43,7 @@ class Line:
     config: Config | None
     missing: click.MissingParameter
 
-    def checked(self) -> str:
+    def required_port(self) -> str:
         """Return the name of the board's port, the value of ``--port``.
 
         Raises :class:`click.MissingParameter` if the user has not given ``--port``.
@@ -61,7 +61,7 @@ class Line:
         - the configuration of the option ``--config``;
         - the configuration of a preset or board whose fingerprint (hash) the bitstream reports.
         """
-        return open_port(self.checked(), config or self.config, self.baud)
+        return open_port(self.required_port(), config or self.config, self.baud)
 
 
 @click.group(cls=Tree)
@@ -83,17 +83,17 @@ class Line:
 def host(context: click.Context, port: str | None, baud: int, source: str | None) -> None:
     """Use a machine on an FPGA board, or on a board that `celosia board` simulates."""
     missing = click.MissingParameter(ctx=context, param=context.command.params[0])
-    context.obj = Line(port, baud, None if source is None else machine(source), missing)
+    context.obj = PortOptions(port, baud, None if source is None else machine(source), missing)
 
 
 @host.command()
 @click.pass_obj
-def info(line: Line) -> None:
+def info(options: PortOptions) -> None:
     """Show the clock, memory size and other facts that the machine on the board reports.
 
     The command also shows the name of the machine's configuration, and the register STATUS.
     """
-    device = line.open()
+    device = options.open()
     figures = {
         "port": device.name,
         "config": device.config.name,
@@ -122,7 +122,7 @@ def info(line: Line) -> None:
 )
 @click.pass_obj
 def run(
-    line: Line,
+    options: PortOptions,
     folder: str,
     prompts: tuple[str, ...],
     continuation: Continuation,
@@ -136,14 +136,14 @@ def run(
     --prompt. An encoder runs on the inputs of --inputs; without this option, a classifier of
     handwritten digits runs on test images that come with the package.
     """
-    line.checked()
+    options.required_port()
     program = open_compiled(folder)
     text = program.code.reads_tokens
     refuse_other_kind(folder, text=text)
     if text:
         program.check_texts(len(prompts) or 1)
     held = b"" if contents is None else read_bytes(contents)
-    device = line.open(program.config)
+    device = options.open(program.config)
     device.contents = held
     clock = device.identity.clock
     check_room(program.code, device.identity.memory)
@@ -175,13 +175,13 @@ def run(
 )
 @seed_option
 @click.pass_obj
-def selftest(line: Line, programs: int, seed: int) -> None:
+def selftest(options: PortOptions, programs: int, seed: int) -> None:
     """Test the registers, the external memory and every unit of the machine on the board.
 
     For each unit, random programs run on the board and on the golden machine, and the results are
     compared.
     """
-    device = line.open()
+    device = options.open()
     with progress(f"selftest on {device.name}") as update:
         figures = run_selftest(
             device,

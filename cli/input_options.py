@@ -13,7 +13,7 @@ from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder
 from celosia.cli.format_options import Formats
 from celosia.cli.model_options import encoder_options
-from celosia.cli.options import Command, added
+from celosia.cli.options import Command, add_options
 from celosia.cli.output import (
     cycles_table,
     predictions_table,
@@ -51,7 +51,7 @@ def input_options(command: Command) -> Command:
 
     The command gets the options' values as arguments with the same names, such as ``inputs``.
     """
-    return added(_OPTIONS, command)
+    return add_options(_OPTIONS, command)
 
 
 def context_option(command: Command) -> Command:
@@ -162,7 +162,7 @@ def run_encoder(
     )
     if ran.program.summary:
         say(f"celosia: {ran.program.summary}", err=True)
-    return kept(model, ran, files, values)
+    return write_outputs(model, ran, files, values)
 
 
 def run_compiled(
@@ -181,10 +181,10 @@ def run_compiled(
     check_inputs(files, values)
     how = {"count": values["count"], "show": progress, "timing": timing, "bits": formats.bits}
     ran = run_folder(program, machine, files, **how)
-    return kept(program.float_name, ran, files, values)
+    return write_outputs(program.float_name, ran, files, values)
 
 
-def kept(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
+def write_outputs(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
     """Write an encoder's outputs to the file of ``--output``, if given; return the measurements.
 
     ``ran`` has the outputs and measurements of the encoder's runs. ``files`` are the paths of the

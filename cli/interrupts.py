@@ -125,7 +125,7 @@ def interrupted() -> bool:
 
 
 @contextlib.contextmanager
-def answered(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
+def handle_signals(end: Callable[[], None], held: Callable[[], bool]) -> Iterator[None]:
     """Handle SIGINT and SIGTERM in a ``with`` block of the main thread.
 
     - At a signal, another thread calls ``end``, which kills subprocesses.

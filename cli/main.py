@@ -14,7 +14,7 @@ from celosia.arch.packages import missing
 from celosia.arch.support.cache import is_full
 from celosia.arch.support.process import end_processes, starting
 from celosia.cli.former import refuse_former
-from celosia.cli.interrupts import answered, interrupted
+from celosia.cli.interrupts import handle_signals, interrupted
 from celosia.cli.output import exit_code, json_option, progress, say
 from celosia.cli.tree import Tree
 from celosia.generators.lower.fitting import FitError, remedy
@@ -57,7 +57,7 @@ def main() -> None:
     - 70: Celosia has a defect; the traceback is printed.
     - 130 and 143: SIGINT or SIGTERM has ended the command.
     """
-    with answered(end_processes, starting):
+    with handle_signals(end_processes, starting):
         # Units are made also where only their latency is asked for.
         warnings.filterwarnings("ignore", message=".* created but never used")
         # Numbers that are too large are refused in a sentence, which stands alone.

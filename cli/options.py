@@ -20,7 +20,7 @@ Command = Callable[..., Any]
 Adder = Callable[[Command], Command]
 
 
-def added(options: Sequence[Adder], command: Command) -> Command:
+def add_options(options: Sequence[Adder], command: Command) -> Command:
     """Add options to a command by the decorators ``options``, and return the command.
 
     The command's help lists the options in the order of ``options``.
@@ -30,7 +30,7 @@ def added(options: Sequence[Adder], command: Command) -> Command:
     return command
 
 
-def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
+def as_one_argument(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
     """Return a decorator that adds options to a command, and passes their values as one object.
 
     The function ``make`` returns the object for the options' values, its keyword arguments. The
@@ -44,7 +44,7 @@ def grouped(name: str, make: Callable[..., Any], *options: Adder) -> Adder:
             made = make(**{each: values.pop(each) for each in names})
             return command(**{name: made}, **values)
 
-        return added(options, with_group)
+        return add_options(options, with_group)
 
     return decorate
 
@@ -109,7 +109,7 @@ def config_choice(defaults: str) -> Adder:
         metavar="NAME_OR_TOML",
         help=f"A TOML file, a board, or one of {', '.join(PRESETS)}.  [default: {defaults}]",
     )
-    return grouped("configured", make, option, override_option)
+    return as_one_argument("configured", make, option, override_option)
 
 
 def config_options(default: str) -> Adder:
@@ -118,7 +118,7 @@ def config_options(default: str) -> Adder:
     The command's argument ``config`` is the configuration that both options select. ``default`` is
     the value of ``--config`` if the user does not give it.
     """
-    return grouped("config", resolve, source_option(default), override_option)
+    return as_one_argument("config", resolve, source_option(default), override_option)
 
 
 def resolve(source: str, overrides: tuple[str, ...]) -> Config:
@@ -231,7 +231,7 @@ def read_size(form: str, text: str, smallest: Mapping[str, int]) -> dict[str, in
     return dict(smallest) | dict(zip(names[missing:], map(int, words), strict=True))
 
 
-def times(sizes: Mapping[str, int]) -> str:
+def size_text(sizes: Mapping[str, int]) -> str:
     """Return the sizes ``m``, ``k`` and ``n`` of a matrix product as text, such as ``64x64x64``."""
     return "x".join(str(sizes[name]) for name in "mkn")
 

@@ -11,7 +11,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.formats import OPERAND_BITS
 from celosia.cli.format_options import NORMS
-from celosia.cli.options import grouped
+from celosia.cli.options import as_one_argument
 from celosia.cli.output import as_json, cycles_table, progress, report, say, warn
 from celosia.compiling import compile_decoder
 from celosia.generators.frontend.text_description import TextDescription
@@ -119,7 +119,7 @@ def _continuation(steps: int, temperature: str) -> Continuation:
     return Continuation(checked_steps(steps), sampling)
 
 
-text_options = grouped(
+text_options = as_one_argument(
     "continuation",
     _continuation,
     steps_option,
@@ -175,11 +175,11 @@ def compiled_text(
         steps=steps,
         show=progress,
     )
-    tell(program)
+    print_notes(program)
     return program
 
 
-def tell(program: Program) -> None:
+def print_notes(program: Program) -> None:
     """Print notes about a compiled program to standard error.
 
     If the compiler has searched for weight formats, the chosen formats are printed. If the

@@ -9,7 +9,7 @@ import click
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
 from celosia.arch.support.writing import check_folder, write_files
-from celosia.cli.options import grouped
+from celosia.cli.options import as_one_argument
 from celosia.cli.paths import FILE
 from celosia.generators.runtime.interface import Machine
 from celosia.tb.machine.simulated import SimulatedMachine
@@ -64,7 +64,7 @@ class RunTrace:
         write_files(self._file.parent, {self._file.name: json.dumps(shown)})
 
 
-trace_option = grouped(
+trace_option = as_one_argument(
     "run",
     RunTrace,
     click.option(

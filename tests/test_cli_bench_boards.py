@@ -10,8 +10,8 @@ import pytest
 
 from celosia.arch.link import fingerprint
 from celosia.arch.support.cache import ROOT
-from celosia.cli.bench_boards import bench_boards, measure
-from celosia.cli.board_cases import CASES, MACHINES, Case, read
+from celosia.cli.bench_boards import bench_boards, build_case
+from celosia.cli.board_cases import CASES, MACHINES, Case, read_reports
 from celosia.cli.board_tables import PAGES, TODAY, refresh
 from celosia.cli.main import celosia
 from celosia.fpga.boards import BOARDS
@@ -58,8 +58,8 @@ def test_a_build_is_made_once_and_again_where_the_design_changes(
     runs: list[list[str]], tmp_path: Path
 ) -> None:
     words = ["--board", "ulx3s_25f", "--unit", "table", "--config", "tiny", "--seed", "1"]
-    measure(CASE, tmp_path)
-    measure(CASE, tmp_path)
+    build_case(CASE, tmp_path)
+    build_case(CASE, tmp_path)
     assert runs == [["build", *words]]
     (file,) = tmp_path.iterdir()
     assert file.name == "ulx3s_25f-table-tiny.json"
@@ -70,7 +70,7 @@ def test_a_build_is_made_once_and_again_where_the_design_changes(
         "sources": TODAY,
     }
     file.write_text(json.dumps(report | {"design": "another"}))
-    measure(CASE, tmp_path)
+    build_case(CASE, tmp_path)
     assert len(runs) == 2
 
 
@@ -92,7 +92,7 @@ def test_a_design_changes_with_all_that_goes_into_it() -> None:
 def test_a_report_that_celosia_build_wrote_is_taken(runs: list[list[str]], tmp_path: Path) -> None:
     kept = tmp_path / CASE.file
     kept.write_text(json.dumps(BUILT | {"design": CASE.design()}))
-    measure(CASE, tmp_path)
+    build_case(CASE, tmp_path)
     assert runs == []
     assert json.loads(kept.read_text())["sources"] == TODAY
 
@@ -104,8 +104,8 @@ def test_what_does_not_fit_is_told_in_its_report(
     said = "Synthesis\ncelosia: Board ulx3s_25f has 56 block RAMs, but the design needs 57\n"
     done = subprocess.CompletedProcess([], 2, "", said)
     monkeypatch.setattr("celosia.cli.child.subprocess", SimpleNamespace(run=lambda *_, **__: done))
-    measure(Case("ulx3s_25f"), tmp_path)
-    reports = read(tmp_path)
+    build_case(Case("ulx3s_25f"), tmp_path)
+    reports = read_reports(tmp_path)
     page = refresh(PAGE, reports, "page")
     dashes = " | ".join("-" * 9)
     assert f"| ulx3s_25f | LFE5U-25F | ulx3s_25f | today's | {dashes} |\n" in page
@@ -129,7 +129,7 @@ def test_the_table_has_the_spread_of_seeds(
     case = Case("ulx3s_25f")
     board = {"board": "ulx3s_25f", "device": "LFE5U-25F", "config": "ulx3s_25f"}
     (tmp_path / case.file).write_text(json.dumps(board | {"fmax_mhz": 62.04, "seeds": seeds}))
-    assert f"| 62.04 | {told} |" in refresh(PAGE, read(tmp_path), "page")
+    assert f"| 62.04 | {told} |" in refresh(PAGE, read_reports(tmp_path), "page")
 
 
 def test_tokens_have_a_table_of_the_machines_that_have_room_for_them() -> None:
@@ -150,7 +150,7 @@ def test_a_build_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     done = subprocess.CompletedProcess([], 1, "", "celosia: Synthesis failed\n")
     monkeypatch.setattr("celosia.cli.child.subprocess", SimpleNamespace(run=lambda *_, **__: done))
     with pytest.raises(RuntimeError, match=r"^celosia build --board .* failed: celosia: Synthesis"):
-        measure(CASE, tmp_path)
+        build_case(CASE, tmp_path)
 
 
 @pytest.mark.usefixtures("named")
@@ -241,9 +241,9 @@ def test_a_report_says_of_which_sources_its_circuit_is(case: Case) -> None:
 
 def test_every_row_says_of_which_sources_it_is() -> None:
     page = (ROOT / "docs" / "boards" / "placements.md").read_text("utf-8")
-    for report in read(REPORTS).values():
+    for report in read_reports(REPORTS).values():
         assert re.fullmatch("today's|commit [0-9a-f]{7,}", report["sources"])
-    assert refresh(page, read(REPORTS), "placements.md") == page
+    assert refresh(page, read_reports(REPORTS), "placements.md") == page
 
 
 def test_a_report_of_other_sources_is_of_the_commit_that_brought_it(
@@ -280,7 +280,7 @@ def test_no_work_where_there_is_no_place(tmp_path: Path, monkeypatch) -> None:
 
 
 def test_the_pages_say_what_the_kept_reports_say() -> None:
-    reports = read(ROOT / "docs" / "reports")
+    reports = read_reports(ROOT / "docs" / "reports")
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         assert refresh(text, reports, page.name) == text, "celosia bench boards --kept"

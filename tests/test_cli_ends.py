@@ -95,7 +95,7 @@ def test_half_made_folders_are_deleted_at_the_next_start(monkeypatch, tmp_path: 
 
 FINALIZERS = """
 import os, random, signal, sys, threading, time, weakref
-from celosia.cli.interrupts import answered
+from celosia.cli.interrupts import handle_signals
 class Part:
     def __del__(self):
         sum(range(2000))
@@ -105,7 +105,7 @@ def work():
         part = Part()
         callback = weakref.ref(part, lambda _: sum(range(2000)))
         del part
-with answered(lambda: None, lambda: False):
+with handle_signals(lambda: None, lambda: False):
     work()
 """
 
@@ -139,7 +139,7 @@ STUBBORN = """
 import sys, time
 from celosia.cli import interrupts
 interrupts._GRACE = float(sys.argv[1])
-with interrupts.answered(lambda: None, lambda: False):
+with interrupts.handle_signals(lambda: None, lambda: False):
     print("begins", flush=True)
     end = time.monotonic() + 60
     while time.monotonic() < end:

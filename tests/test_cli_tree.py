@@ -11,7 +11,7 @@ import pytest
 
 from celosia.arch.presets import PRESETS
 from celosia.cli.format_options import MODEL_KEYS
-from celosia.cli.former import TABLE, is_gone, spelling, today
+from celosia.cli.former import TABLE, is_gone, template_of, to_current_version
 from celosia.cli.main import COMMANDS, celosia
 from celosia.cli.tree import Command, commands
 from tools.options_page import PAGE, page, record
@@ -103,7 +103,7 @@ def test_every_old_option_has_a_line_today(name: str) -> None:
 
 
 def check_option(name: str, option: str) -> None:
-    template = spelling(name, option)
+    template = template_of(name, option)
     command = TABLE["names"].get(name, name)
     if template is None:
         known = options(KNOWN[command]) | options(celosia)
@@ -197,7 +197,7 @@ def test_an_option_that_is_gone_is_answered_with_the_reason(celosia) -> None:
 
 @pytest.mark.parametrize("line", ["run digits --config small", "test softmax", "--help", ""])
 def test_a_line_of_today_has_no_other(line: str) -> None:
-    assert today(celosia, line.split()) is None
+    assert to_current_version(celosia, line.split()) is None
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def run_alone(line: str) -> subprocess.CompletedProcess[str]:
     """Run a line in a new process, whose error output then lists the loaded commands."""
     script = (
         "import sys\n"
-        "from celosia.cli.former import today\n"
+        "from celosia.cli.former import to_current_version\n"
         "from celosia.cli.main import COMMANDS, celosia\n"
         f"{line}\n"
         "sys.exit(str([name for name in COMMANDS if f'celosia.cli.{name}' in sys.modules]))\n"
@@ -241,7 +241,7 @@ def run_alone(line: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_line_loads_the_module_of_its_command_alone() -> None:
-    ran = run_alone("assert today(celosia, ['configs', '--json']) is None")
+    ran = run_alone("assert to_current_version(celosia, ['configs', '--json']) is None")
     assert ran.stderr.strip() == "['configs']"
 
 

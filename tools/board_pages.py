@@ -13,7 +13,7 @@ from typing import Any
 from celosia.arch.errors import InputError
 from celosia.arch.link import fingerprint
 from celosia.arch.support.pages import between, table
-from celosia.cli.board_cases import CASES, read
+from celosia.cli.board_cases import CASES, read_reports
 from celosia.cli.board_options import resolve_board
 from celosia.cli.output import text
 from celosia.fpga.boards import (
@@ -38,7 +38,7 @@ FACTS: dict[str, Any] = tomllib.loads((HERE / "board_pages.toml").read_text(enco
 """The hand-written facts of each board."""
 
 FORM = (HERE / "board_page.md").read_text(encoding="utf-8")
-REPORTS = read(DOCS / "reports")
+REPORTS = read_reports(DOCS / "reports")
 
 _LASTING = ("iceprog", "icesprog", "dfu-util")
 """Loaders that write a bitstream into the flash by default."""

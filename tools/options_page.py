@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from celosia.arch.support.pages import table
-from celosia.cli.former import TABLE, is_gone, keys_today, spelling
+from celosia.cli.former import TABLE, is_gone, keys_today, template_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "archive" / "options.md"
@@ -33,7 +33,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
     commands: dict[tuple[str, str], list[str]] = {}
     for command, options in record().items():
         for option in [*options["values"], *options["flags"]]:
-            template = spelling(command, option)
+            template = template_of(command, option)
             if template is not None:
                 commands.setdefault((option, today(template, option)), []).append(command)
     spellings: dict[tuple[str, str], list[str]] = {}
