@@ -32,7 +32,7 @@ from celosia.cli.tree import Command
 from celosia.generators.export.compiled_folder import is_compiled
 from celosia.generators.frontend.sample_files import read_answers
 from celosia.generators.frontend.text_sources import is_text, load_text
-from celosia.generators.graph.fewer_planes import coarser, is_nested
+from celosia.generators.graph.fewer_planes import is_nested, with_upper_bits
 from celosia.generators.lower.residence import Cache
 from celosia.generators.lower.text_compiler import skips_zeros
 from celosia.generators.lower.weights import coded_bytes
@@ -179,7 +179,7 @@ def _perplexity(
         say(f"celosia: {summary}", err=True)
     with progress("Calibration") as update:
         decoder = source.quantize(options, update)
-    decoder = coarser(decoder, bits) if is_nested(decoder) else decoder
+    decoder = with_upper_bits(decoder, bits) if is_nested(decoder) else decoder
     decoder = narrowed_parameters(decoder, config)
     name = source.description.name
     with progress(name) as update:

@@ -17,7 +17,7 @@ from celosia.generators.frontend.sources import load_source
 from celosia.generators.frontend.text_sources import load_text
 from celosia.generators.frontend.weights import Weights
 from celosia.generators.graph.builder import network
-from celosia.generators.graph.fewer_planes import coarser, is_nested
+from celosia.generators.graph.fewer_planes import is_nested, with_upper_bits
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.quantize.calibrate import calibrate
 from celosia.generators.quantize.options import Quantization
@@ -123,4 +123,4 @@ class Texts:
     def integers(self, weights: Weights, bits: int) -> IntegerGraph:
         """Return the model in integers, with some bits of nested weights."""
         model = quantize_stepped(self.model, weights, self.steps, self.options)
-        return coarser(model, bits) if is_nested(model) else model
+        return with_upper_bits(model, bits) if is_nested(model) else model

@@ -56,7 +56,7 @@ class Interpreter(MatrixSteps, VectorSteps):
         """Return the value of host register ARGMAX or ARGMAX_VALUE, an unsigned 32-bit integer."""
         return {"ARGMAX": self.argmax, "ARGMAX_VALUE": self.argmax_value % (1 << 32)}[name]
 
-    def unbroken(self) -> bool:
+    def all_runs_ended_well(self) -> bool:
         """Return whether all runs since the last call of this method ended without error or reset.
 
         The result is always true: no event resets the golden machine, and a run that fails raises

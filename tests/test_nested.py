@@ -9,7 +9,7 @@ import pytest
 
 from celosia.generators.frontend.text_shapes import untrained
 from celosia.generators.frontend.text_sources import load_text
-from celosia.generators.graph.fewer_planes import BITS, coarser
+from celosia.generators.graph.fewer_planes import BITS, with_upper_bits
 from celosia.generators.graph.operations import Linear
 from celosia.generators.lower.banks import LATENCY
 from celosia.generators.lower.text_compiler import compile_text
@@ -64,7 +64,7 @@ def test_one_program_in_memory_runs_at_three_precisions(machine) -> None:
     session, cache = TextSession(program, machine), KvCache()
     session.bits = 4
     assert session.take([1, 7]).mismatches == 0
-    evaluate(coarser(decoder, 4), [1, 7], cache)
+    evaluate(with_upper_bits(decoder, 4), [1, 7], cache)
     read = {}
     for token, bits in ((5, 8), (30, 2), (12, 4), (9, 8)):
         session.bits = bits
@@ -78,8 +78,8 @@ def test_one_program_in_memory_runs_at_three_precisions(machine) -> None:
     weights = program.macs_resident
     assert read[8] - read[4] == pytest.approx(weights / 2, rel=0.05)
     assert read[4] - read[2] == pytest.approx(weights / 4, rel=0.05)
-    assert [coarser(decoder, bits).weight_bytes for bits in BITS] == sorted(
-        (coarser(decoder, bits).weight_bytes for bits in BITS), reverse=True
+    assert [with_upper_bits(decoder, bits).weight_bytes for bits in BITS] == sorted(
+        (with_upper_bits(decoder, bits).weight_bytes for bits in BITS), reverse=True
     )
 
 
@@ -91,11 +91,11 @@ def test_trained_planes_stay_as_they_are() -> None:
     assert isinstance(op, Linear)
     weights = source.weights[name]
     assert np.allclose(op.weight.T * np.abs(weights).max(axis=1)[:, None] / MOST, weights)
-    losses = [measure(source, coarser(decoder, bits), [TALE]).nll for bits in BITS]
+    losses = [measure(source, with_upper_bits(decoder, bits), [TALE]).nll for bits in BITS]
     assert losses[0] < 0.5
     assert losses[2] < losses[0] + 0.3
     rounded = load_text("tales").quantize(options)
-    assert measure(load_text("tales"), coarser(rounded, 2), [TALE]).nll > 3
+    assert measure(load_text("tales"), with_upper_bits(rounded, 2), [TALE]).nll > 3
 
 
 @pytest.mark.parametrize(

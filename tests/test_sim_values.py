@@ -79,7 +79,7 @@ def test_products_of_several_sparse_steps_are_counted() -> None:
 def test_a_machine_begins_without_a_largest_element() -> None:
     machine = Interpreter(SMALL.replace(argmax=True))
     assert (machine.read_register("ARGMAX"), machine.read_register("ARGMAX_VALUE")) == (0, 0)
-    assert machine.unbroken()
+    assert machine.all_runs_ended_well()
 
 
 def test_an_image_of_one_byte_is_begun() -> None:

@@ -175,14 +175,16 @@ def text_image(
         script.start(program.entries[run.entry].pc)
 
     for position, token in enumerate(tokens):
-        script.set_register(Register.WORD, program.word(token))
+        script.set_register(Register.WORD, program.embedding_offset(token))
         step(position)
     for place in range(steps):
         script.start(program.entries["logits"].pc)
         script.compare(program.output_addr, 2 * program.vocabulary)
         script.name(names if place else names_behind(tokens[-1]))
         if place < steps - 1:
-            script.choose_register(Register.WORD, [program.word(each) for each in words])
+            script.choose_register(
+                Register.WORD, [program.embedding_offset(each) for each in words]
+            )
             step(len(tokens) + place)
     script.say("\r\n")
     return seal(program.config, script.body + record(Op.END))

@@ -49,7 +49,7 @@ def check_bits(bits: Iterable[int], weights: str) -> None:
             raise InputError(f"Bits {width} need weights {NESTED}, but they are in {weights}")
 
 
-def coarser(model: Model, bits: int) -> Model:
+def with_upper_bits(model: Model, bits: int) -> Model:
     """Return a copy of a model that uses only the upper ``bits`` bits of each nested weight.
 
     Quantization scales do not change. Biases change with the weights. If ``bits`` is 8, the result

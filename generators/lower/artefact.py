@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from celosia.arch.formats import OPERAND_BITS
-from celosia.generators.graph.fewer_planes import coarser
+from celosia.generators.graph.fewer_planes import with_upper_bits
 from celosia.generators.graph.quantized import IntegerGraph
 from celosia.generators.lower.choices import Choices
 from celosia.generators.program.draft import Written
@@ -38,7 +38,7 @@ class Artefact(Host):
 
         Nested weights are stored as bit planes. A run can read 8, 4 or 2 bits of each weight.
         """
-        return coarser(self.graph, bits)
+        return with_upper_bits(self.graph, bits)
 
     @property
     def written(self) -> list[Written]:

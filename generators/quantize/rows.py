@@ -28,12 +28,12 @@ class Rows:
         self._kept: dict[str, dict[int, list[Floats]]] = {}
         """Parts of the rows by tensor and by the first of several inputs."""
 
-    def add(self, tensors: Mapping[str, Floats], first: int = 0, place: int = 0) -> None:
+    def add(self, tensors: Mapping[str, Floats], first: int = 0, first_row: int = 0) -> None:
         """Store tensor rows of a batch of successive inputs, as far as the memory limit permits.
 
         ``tensors`` maps tensor names to arrays [inputs, rows, columns]. ``first`` is the index of
-        the batch's first input; ``place`` is the index of the arrays' first row in its input. The
-        first call must pass all tensors to be stored.
+        the batch's first input; ``first_row`` is the index of the arrays' first row in its input.
+        The first call must pass all tensors to be stored.
         """
         kept = {name: rows for name, rows in tensors.items() if self._keeps(name)}
         if not self._places and kept:
@@ -43,9 +43,9 @@ class Rows:
             self._places = max(1, min(self._length, KEPT_BYTES // (size * most)))
         for name, rows in kept.items():
             own = self._inputs[(self._inputs >= first) & (self._inputs < first + len(rows))]
-            if len(own) and place < self._places:
+            if len(own) and first_row < self._places:
                 parts = self._kept.setdefault(name, {}).setdefault(first, [])
-                parts.append(rows[own - first, : self._places - place])
+                parts.append(rows[own - first, : self._places - first_row])
 
     def _keeps(self, name: str) -> bool:
         """Return whether a tensor's rows are kept."""

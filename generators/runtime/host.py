@@ -221,7 +221,7 @@ class Host(Executable):
         }
         return registers(self.calls[name], numbers, tokens)
 
-    def word(self, token: int) -> int:
+    def embedding_offset(self, token: int) -> int:
         """Return the value of the register WORD for a token.
 
         The value is the byte offset of the token's row in the embedding table.

@@ -41,7 +41,7 @@ class HostPort(ABC):
         self.write_register("PC", pc)
         self.write_register("CONTROL", CONTROL_START)
 
-    def unbroken(self) -> bool:
+    def all_runs_ended_well(self) -> bool:
         """Return whether all runs since the previous call of this method ended without an error.
 
         Runs before a reset of the machine do not count. If there is no run that counts, the result

@@ -34,5 +34,5 @@ class Machine(Written, Protocol):
         The report has the run's cycles and counters.
         """
 
-    def unbroken(self) -> bool:
+    def all_runs_ended_well(self) -> bool:
         """Return whether all runs since the previous call ended without error or reset."""

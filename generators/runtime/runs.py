@@ -33,7 +33,7 @@ class Runs:
         """
         compiled, machine = self.compiled, self.machine
         # Called after failed runs too, because it reports a failure only once.
-        again = compiled.keeps and machine.unbroken() and self._kept
+        again = compiled.keeps and machine.all_runs_ended_well() and self._kept
         self._kept = False
         compiled.request(values).give(machine)
         run = compiled.run(rows=compiled.length(len(values)), again=again, bits=bits)

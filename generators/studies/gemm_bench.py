@@ -87,7 +87,7 @@ def random_gemm(
             f"A sum of k = {k} products could overflow the accumulator: max_k is "
             f"{config.accumulators.longest_sum}"
         )
-    check_operands(config, m * k + k * n + m * n)
+    check_memory_size(config, m * k + k * n + m * n)
     if sparsity is not None and not 0 <= sparsity <= 1:
         raise InputError(f"Sparsity must be from 0 to 1, not {sparsity}")
     low, high = config.operand_min, config.operand_max + 1
@@ -109,7 +109,7 @@ def random_gemm(
     )
 
 
-def check_operands(config: Config, count: int) -> None:
+def check_memory_size(config: Config, count: int) -> None:
     """Raise :class:`InputError` if ``count`` bytes of operands do not fit in external memory."""
     if count > 1 << config.memory.addr_width:
         raise InputError(

@@ -105,9 +105,9 @@ class StepWriter:
         self.steps.add(Action.REGISTER_IS, REGISTER_MAP[name].addr, value)
         return self._machine.read_register(name)
 
-    def unbroken(self) -> bool:
+    def all_runs_ended_well(self) -> bool:
         """Return whether all runs so far ended without an error or a reset: always True.
 
         Runs on the golden machine have neither errors nor resets.
         """
-        return self._machine.unbroken()
+        return self._machine.all_runs_ended_well()
