@@ -26,7 +26,7 @@ from celosia.generators.frontend.weights import Floats, model_names
 from celosia.generators.quantize.texts import random_sources, sample_texts
 from celosia.generators.reference.cache import KvCache
 from celosia.generators.reference.floats import forward
-from celosia.tables import Shown, facts
+from celosia.tables import Shown, figure_table
 from celosia.tb.models.digits_model import read_digits
 from celosia.tb.models.run_inputs import CALIBRATION
 
@@ -103,7 +103,7 @@ class Model(Shown):
             return [np.array(tokens) for tokens in token_rows(self.name, source.tokenizer, inputs)]
         return [
             source.prepare(source.encode(each) if isinstance(each, str) else each)
-            for each in several(self.name, inputs)
+            for each in as_sequence(self.name, inputs)
         ]
 
     @checked()
@@ -148,7 +148,7 @@ class Model(Shown):
         Each line of the table is a dictionary with the keys ``figure`` (a name) and ``value``.
         """
         model, text = self.source.description, isinstance(self.source, TextSource)
-        return facts(
+        return figure_table(
             model=model.name,
             kind="decoder" if text else "encoder",
             layers=model.layers,
@@ -168,7 +168,7 @@ def is_named(model: str) -> bool:
     return model in (*PACKAGES, *model_names()) or is_packaged(model)
 
 
-def several(name: str, inputs: Inputs) -> Sequence[Any]:
+def as_sequence(name: str, inputs: Inputs) -> Sequence[Any]:
     """Return ``inputs`` as a sequence of inputs; a single text becomes a list of one text.
 
     ``name`` is the model's name in messages. Raises :class:`InputError` if ``inputs`` is empty or
@@ -190,7 +190,7 @@ def token_rows(name: str, tokenizer: TokenizerLike | None, inputs: Inputs) -> li
     text nor a row of integers [n].
     """
     rows = []
-    for entry in several(name, inputs):
+    for entry in as_sequence(name, inputs):
         text = isinstance(entry, str) and tokenizer is not None
         tokens = as_array(name, tokenizer.encode(entry) if text else entry)
         if tokens.ndim != 1 or tokens.dtype.kind not in "iu" or not tokens.size:

@@ -29,10 +29,10 @@ from celosia.generators.runtime.host import Host
 from celosia.generators.runtime.interface import Machine
 from celosia.generators.runtime.text_lengths import check_length
 from celosia.generators.studies.remedies import remedies
-from celosia.models import Inputs, Model, several, token_rows
+from celosia.models import Inputs, Model, as_sequence, token_rows
 from celosia.results import Comparison, Run
-from celosia.tables import Shown, facts
-from celosia.targets import target, traced
+from celosia.tables import Shown, figure_table
+from celosia.targets import target, with_trace_port
 from celosia.tb.machine.memory_timing import FAR, MemoryTiming
 from celosia.tb.models.export_inputs import COUNT
 from celosia.tb.models.inference import Inferences, Progress, infer
@@ -121,7 +121,7 @@ class Program(Shown):
         line warns if the integer model's outputs differ much from the float model's.
         """
         warning = None if self.parting is None else self.parting.warning or None
-        return facts(
+        return figure_table(
             model=self.name,
             configuration=self.config.name,
             entries=", ".join(self.code.entries),
@@ -165,7 +165,9 @@ class Program(Shown):
             return Run(logits, *spent, total.counters)
         prepared: Sequence[Any] = []
         if model is None:
-            rows = [as_array(self.name, each).astype(float) for each in several(self.name, inputs)]
+            rows = [
+                as_array(self.name, each).astype(float) for each in as_sequence(self.name, inputs)
+            ]
         else:
             prepared = model.prepared(inputs)
             rows = [model.source.rows(values) for values in prepared]
@@ -202,7 +204,7 @@ class Program(Shown):
             raise InputError(
                 f"Program {self.name} is a language model, which reads tokens; use run"
             )
-        code = traced(self.code, on)
+        code = with_trace_port(self.code, on)
         return infer(target(self.code, on, timing), code, rows, timing, progress, bits)
 
     def check_texts(self, count: int) -> None:
@@ -213,7 +215,7 @@ class Program(Shown):
 
     def _text(self, on: str | Machine) -> tuple[Host, TokenizerLike]:
         """Return the code and the tokenizer with which a machine continues texts."""
-        code, tokenizer = traced(self.code, on), self.tokenizer
+        code, tokenizer = with_trace_port(self.code, on), self.tokenizer
         if not code.reads_tokens or tokenizer is None:
             raise InputError(f"Program {self.name} is an encoder, which generates no text; use run")
         return code, tokenizer
@@ -334,7 +336,7 @@ class Program(Shown):
         the method if :attr:`is_short` is true. Raises :class:`RunError` if the program is wrong,
         and :class:`InputError` if it was opened from a folder.
         """
-        model = self.with_model
+        model = self.required_model
         assert isinstance(self.code, Artefact), "a compiled program has its graph"
         check_program(self.code, model)
 
@@ -346,7 +348,7 @@ class Program(Shown):
         activations or INT8 weights. If no option reduces the error by more than 5 %, the layer's
         option is None. Raises :class:`InputError` if the program was opened from a folder.
         """
-        model = self.with_model
+        model = self.required_model
         assert self.options is not None, "a compiled program has its options"
         inputs = model.prepared(inputs)
         layers = remedies(model.source, self.config, self.options, self.inputs, inputs)
@@ -372,7 +374,7 @@ class Program(Shown):
         return self.name if self.model is None else self.model.name
 
     @property
-    def with_model(self) -> Model:
+    def required_model(self) -> Model:
         """The float model from which :func:`celosia.compile` has made the program.
 
         Raises :class:`InputError` if :func:`celosia.compile` has not made the program: it was
@@ -419,16 +421,16 @@ class Program(Shown):
         rows: Sequence[Any] = ()
         if (c or testbench) and self.code.reads_tokens:
             blank = [""] * self.code.batch
-            rows = blank if inputs is None else several(self.name, inputs)
+            rows = blank if inputs is None else as_sequence(self.name, inputs)
             for prompt in rows:
                 check_type(f"A prompt of program {self.name}", (str,), prompt)
             self.check_texts(len(rows))
         elif c or testbench:
-            model = self.with_model
+            model = self.required_model
             some = model.prepared(model.examples(COUNT) if inputs is None else inputs)
             rows = [np.asarray(model.source.rows(values), np.float32) for values in some]
         chosen = {"steps": steps, "verilog": verilog, "c": c, "testbench": testbench}
-        model, named = self.with_model, {"bits": self.bits, "names": self.names}
+        model, named = self.required_model, {"bits": self.bits, "names": self.names}
         named |= {"origin": model.origin(folder)}
         written = files(self.code, model.source, self.made, rows, **chosen, **named)
         write_files(Path(folder), written, outdated(Path(folder), written))

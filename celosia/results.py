@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from celosia.tables import Shown, facts
+from celosia.tables import Shown, figure_table
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +39,7 @@ class Run(Shown):
         that differ from their reference.
         """
         own = {"inputs": len(self.outputs), "cycles": self.cycles}
-        return facts(**own, mismatches=self.mismatches, tensors=self.tensors)
+        return figure_table(**own, mismatches=self.mismatches, tensors=self.tensors)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

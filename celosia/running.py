@@ -26,7 +26,7 @@ from celosia.tb.models.run_inputs import NO_FILES, Files, cosine, cut_inputs, re
 
 
 @dataclass(frozen=True)
-class Ran:
+class EncoderResult:
     """Results of an encoder's runs, as :func:`measure` returns them.
 
     ``figures`` is a dictionary from the name of each measurement to its value. ``outputs`` has the
@@ -53,7 +53,7 @@ def run_files(
     show: Show = quiet,
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
-) -> Ran:
+) -> EncoderResult:
     """Compile an encoder, run it on the inputs in a file, and return measurements and outputs.
 
     - ``machine``: a simulator's name, or a connected machine with ``memory_bytes`` bytes of
@@ -107,7 +107,7 @@ def run_folder(
     show: Show = quiet,
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
-) -> Ran:
+) -> EncoderResult:
     """Run a compiled encoder on the inputs in a file, and return measurements and outputs.
 
     ``program`` is the compiled encoder, usually opened from the folder that ``celosia compile`` has
@@ -133,7 +133,7 @@ def measure(
     show: Show = quiet,
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
-) -> Ran:
+) -> EncoderResult:
     """Run a compiled encoder on preprocessed inputs, and return measurements and outputs.
 
     ``program`` is the compiled encoder, which must have been opened with its float model. A run
@@ -191,7 +191,7 @@ def measure(
         "calibration": program.made["calibration"],
         **inferences.figures(),
     }
-    return Ran(figures, outputs, program)
+    return EncoderResult(figures, outputs, program)
 
 
 def check_single(files: Files) -> None:

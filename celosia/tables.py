@@ -26,7 +26,7 @@ class Shown(ABC):
         return repr(self)
 
 
-def facts(**values: Any) -> list[dict[str, Any]]:
+def figure_table(**values: Any) -> list[dict[str, Any]]:
     """Return a table with one line for each keyword argument that is not None.
 
     A line's keys are ``figure`` (the argument's name, with spaces for underscores) and ``value``.

@@ -11,7 +11,7 @@ from celosia.tb.machine.simulators import make_machine
 from celosia.tb.machine.toolchain import MACHINES
 
 
-def traced(code: Host, on: str | Machine) -> Host:
+def with_trace_port(code: Host, on: str | Machine) -> Host:
     """Return a compiled program for the machine ``on``; a simulated machine gets a trace port.
 
     The trace port of a machine reports every tensor that the program writes. ``code`` is the
@@ -39,7 +39,7 @@ def target(code: Host, on: str | Machine, timing: MemoryTiming) -> Machine:
     if not isinstance(on, str):
         return on
     if on in MACHINES:
-        return make_machine(traced(code, on).config, on, code.memory_bytes, timing)
+        return make_machine(with_trace_port(code, on).config, on, code.memory_bytes, timing)
     if not any(mark in on for mark in ("/", ":", "COM")):
         check_known("machine", on, (*MACHINES, "a board's port"))
     # Boards need extras that simulations do not.

@@ -133,7 +133,7 @@ def compile_command(
         if folder is not None:
             written = files(
                 program.code,
-                program.with_model.source,
+                program.required_model.source,
                 program.made,
                 inputs,
                 names=program.names,
@@ -145,7 +145,7 @@ def compile_command(
                 top=name,
                 timing=timing,
                 bits=program.bits,
-                origin=program.with_model.origin(folder),
+                origin=program.required_model.origin(folder),
             )
             write_files(folder, written, outdated(folder, written))
         result = _figures(program, timing, None if text else len(inputs) * used) | {

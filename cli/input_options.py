@@ -26,7 +26,7 @@ from celosia.cli.output import (
 from celosia.cli.paths import FILE
 from celosia.generators.runtime.interface import Machine
 from celosia.programs import Program
-from celosia.running import Ran, run_files, run_folder
+from celosia.running import EncoderResult, run_files, run_folder
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.models.run_inputs import Files
 
@@ -184,7 +184,9 @@ def run_compiled(
     return write_outputs(program.float_name, ran, files, values)
 
 
-def write_outputs(model: str, ran: Ran, files: Files, values: Mapping[str, Any]) -> dict[str, Any]:
+def write_outputs(
+    model: str, ran: EncoderResult, files: Files, values: Mapping[str, Any]
+) -> dict[str, Any]:
     """Write an encoder's outputs to the file of ``--output``, if given; return the measurements.
 
     ``ran`` has the outputs and measurements of the encoder's runs. ``files`` are the paths of the

@@ -137,8 +137,8 @@ def test_programs_and_their_folders(celosia, tmp_path: Path) -> None:
     program.save(made)
     opened = api.open(made)
     with refused("; load and compile the model"):
-        _ = opened.with_model
-    assert program.with_model
+        _ = opened.required_model
+    assert program.required_model
     with refused("; compile it again with: celosia compile MODEL --out "):
         change(made / "model.json", origin=None)
         open_compiled(made)
