@@ -177,9 +177,9 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Fused:
-    """SOFTMAX and NORM can read accumulators; the vector engine first requantizes the sums.
+    """The option that SOFTMAX and NORM read accumulators, as well as the scratchpad.
 
-    Without this option, SOFTMAX and NORM read only the scratchpad.
+    The vector engine requantizes the sums that it reads from the accumulators.
     """
 
     words: int = 0

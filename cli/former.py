@@ -85,10 +85,9 @@ def placeholders(template: str) -> list[str]:
 
 
 def is_gone(template: str) -> bool:
-    """Return whether an option of an earlier version was removed.
+    """Return whether an option that an earlier version of a command had was removed.
 
-    ``template`` is the result of :func:`template_of` for the option. The template of a removed
-    option begins with "gone: ".
+    ``template`` is the text that :func:`template_of` returns for the option.
     """
     return template.startswith("gone: ")
 

@@ -10,10 +10,10 @@ from celosia.generators.lower.residence import MOST_TEXTS
 
 
 def prompt_option(about: str) -> Callable[[Command], Command]:
-    """Return a decorator that adds ``--prompt`` for one text to a command.
+    """Return a decorator that adds an option ``--prompt`` to a command.
 
-    The command gets the text as ``prompt``, or None if it is not given. ``about`` is the option's
-    help text.
+    The option takes one text. The command gets the text as its argument ``prompt``, or None if the
+    option is not given. ``about`` is the option's help text.
     """
 
     def one(context: click.Context, _: click.Parameter, prompts: tuple[str, ...]) -> str | None:

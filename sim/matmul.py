@@ -80,13 +80,14 @@ def held(
     exponent_bits: int = 0,
     block: bool = False,
 ) -> Ints:
-    """Return a matrix's tiles [nt, kt, rows, cols], read from the array's tile memory.
+    """Return the weights of a matrix, as tiles in the form of :func:`cut`, from the tile memory.
 
-    ``slots`` [depth, rows, cols] is the memory; the matrix begins at tile ``slot``.
+    ``slots`` [depth, rows, cols] is the memory of the array. The matrix has ``nt`` columns of
+    ``kt`` tiles; its first tile has the index ``slot``.
 
-    - ``paired``: a byte stores 4-bit weights of two successive tiles.
-    - ``half``: of each byte, only one half is read: 0 low, 1 high.
-    - ``block``: halves are mantissas (:mod:`celosia.sim.blocks`).
+    - ``paired``: each byte has 4-bit weights of two successive tiles, the first in the low half.
+    - ``half``: only the low (0) or the high half (1) of each byte is read.
+    - ``block``: the 4-bit numbers are mantissas (:mod:`celosia.sim.blocks`).
     - ``scaled``: weights are multiplied by their column's scale.
     """
     # A word has a byte in its low bits, then ``scale_bits`` bits of its column's scale, then

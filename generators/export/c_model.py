@@ -30,9 +30,10 @@ def c_files(
 ) -> dict[str, str | bytes]:
     """Return the C files of a compiled encoder (model, samples, driver) by file name.
 
-    The samples are ``inputs`` and their expected output bytes ``outputs``. ``names`` are labels of
-    the output's columns. The program reads the upper ``bits`` bits of nested weights. Raises
-    :class:`InputError` if a Python package is missing.
+    - ``inputs``, ``outputs``: the samples, and the output bytes that the driver expects of them.
+    - ``names``: labels of the output's columns.
+    - ``bits``: number of upper bits that the exported program reads of each weight. Less than 8
+      needs weights that are stored as bit planes.
     """
     image = compiled.image.tobytes()
     start, again = (compiled.run(again=kept, bits=bits).entry for kept in (False, True))

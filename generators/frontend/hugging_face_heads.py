@@ -184,11 +184,11 @@ def _scores(folder: Folder, words: Floats, last: str) -> tuple[Floats, Floats]:
 
 
 def drop_unused(folder: Folder, computed: re.Pattern[str]) -> list[str]:
-    """Remove a head's remaining tensors from ``folder`` (in memory); return the tensors' names.
+    """Delete the tensors of a model's head from ``folder.tensors``; return the tensors' names.
 
-    A head is the layers after the Transformer blocks. Call this function after the import has taken
-    all tensors that it uses. Tensors whose names match the pattern ``computed`` are removed too,
-    but not returned.
+    A head is the layers after the Transformer blocks; its tensors are recognised by their names.
+    The files do not change. Tensors whose names match ``computed`` are deleted too, but not
+    returned.
     """
     heads = [name for name in folder.tensors if HEADS.match(name)]
     for name in {*heads, *filter(computed.search, folder.tensors)}:

@@ -53,9 +53,10 @@ class Artefact(Host):
     ) -> int:
         """Return the fewest bytes that an inference must load from external memory.
 
-        ``rows`` is the number of input rows, by default the largest. If ``again`` is true, weights
-        and parameters that stay on the chip are not counted. ``bits`` (8, 4 or 2) is the number of
-        bits that are read of each nested weight.
+        - ``rows``: number of input rows; None stands for the model's longest input.
+        - ``again``: true if an earlier inference has left weights and parameters on the chip.
+        - ``bits``: number of bits (8, 4 or 2) read of each weight; below 8 only for weights in bit
+          planes.
         """
         source, missing = self.graph.input, 0
         if rows is not None and not source.stride % self.config.mem_bytes:

@@ -125,9 +125,9 @@ class Heads:
                 yield product(query, keys, target, m, width, n, *flags, *half, **zeros)
 
     def requantized(self, ranges: Sequence[Rows], sums: View, columns: Part) -> Draft:
-        """Return the DRAIN instruction that requantizes scores and writes them to the scratchpad.
+        """Return a DRAIN that requantizes attention scores and writes them to the scratchpad.
 
-        - ``ranges``: query rows of one or more heads.
+        - ``ranges``: ranges of query rows, each of one head; one DRAIN writes the scores of all.
         - ``sums``: address and stride of the scores in the accumulators.
         - ``columns``: columns (first, count) of the scores, one for each key.
         """

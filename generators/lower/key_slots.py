@@ -32,9 +32,9 @@ def most_key_heads(decoder: Decoder, config: Config) -> int:
 def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> list[int]:
     """Return the first column of each head's query in a row of all queries, and the row's width.
 
-    If ``key_heads`` heads have their keys in one weight slot, zeros precede all of their queries
-    but the first. Four heads of 4 columns, two in a slot: ``[0, 8, 12, 20, 24]``. If ``spaced`` is
-    true, zeros precede every query: ``[4, 12, 20, 28, 32]``.
+    If the keys of ``key_heads`` heads share a weight slot, all queries but the first of a slot
+    follow zeros. Four heads of 4 columns, two heads in a slot, give ``[0, 8, 12, 20, 24]``; 24 is
+    the width. If ``spaced`` is true, all queries follow zeros: ``[4, 12, 20, 28, 32]``.
     """
     model, starts, end = decoder.description, list[int](), 0
     if spaced:

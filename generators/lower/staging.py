@@ -145,9 +145,10 @@ class Stage:
 
 @dataclass
 class Rows:
-    """Instructions of successive norms and conversions, for one range of rows after another.
+    """Instructions that apply norms and conversions to a tensor, range of rows by range of rows.
 
-    A conversion changes the scale or the width of numbers.
+    For each range of rows, the instructions apply all the operations. A conversion changes the
+    scale or the width of numbers.
     """
 
     loads: list[Draft] = field(default_factory=list)

@@ -40,8 +40,9 @@ def skips_zeros(config: Config) -> bool:
 def check_sparse(config: Config) -> None:
     """Raise :class:`InputError` if a machine cannot skip zero weights of a decoder.
 
-    The machine needs the zero-skip unit (``sparse_lanes``), and weights that each run loads from
-    external memory (``weight_depth`` 2). The message names the field to change.
+    The machine needs the zero-skip unit (``sparse_lanes``) and an array with at most two weight
+    slots (``weight_depth``), so that each run loads all weights. The message names the field to
+    change.
     """
     if not config.sparse_lanes:
         raise InputError(f"Skipping zero weights needs sparse_lanes, which {config.name} lacks")

@@ -23,11 +23,14 @@ def calibration_texts(
     progress: Progress | None = None,
     texts: Sequence[Sequence[int]] | None = None,
 ) -> Calibration:
-    """Return a decoder's calibration on texts: ranges and sample rows of its tensors.
+    """Return the calibration of a language model: ranges and sample rows of its tensors.
 
-    ``texts`` are token lists. A decoder reads them; an encoder-decoder answers them. If ``texts``
-    is None, a decoder samples texts from the first token ``begin`` on, and an encoder-decoder
-    answers random sources. Raises :class:`InputError` for invalid texts.
+    - Decoder: ``texts`` are the token lists on which it runs. None: it samples texts, which begin
+      with the token ``begin``.
+    - Encoder-decoder: ``texts`` are its sources, for which it generates outputs. None: the sources
+      are random.
+
+    Raises :class:`InputError` for invalid texts.
     """
     length, seed, sources = min(options.length, model.positions), options.seed, None
     if model.source_layers:

@@ -32,8 +32,9 @@ def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
 def maximum_layout(factors: int = 0) -> data.StructLayout:
     """Return the layout of a row's largest softmax score, ``maximum`` (signed, 16 bits).
 
-    If ``factors`` is not 0, a machine has a memory for the reciprocals of ``factors`` row sums. The
-    layout then has the field ``number``, the index of this row's reciprocal in the memory.
+    ``factors`` is the size of a memory for reciprocals of softmax sums, one for each row. If it is
+    not 0, the layout also has the field ``number``, the index of the row's reciprocal in this
+    memory.
     """
     number = {"number": range(factors)} if factors else {}
     return data.StructLayout({"maximum": signed(SCORE_WIDTH), **number})

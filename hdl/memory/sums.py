@@ -100,10 +100,11 @@ class StagedSums(DirectSums):
 
 
 class CorrectedSums(StagedSums):
-    """The registers between accumulator block RAM and adders, with decoders that correct rows.
+    """The pipeline between accumulator block RAM and adders, with correction of bit errors.
 
-    One cycle after a bank outputs a row, wrong bits of the row are corrected. One cycle later, the
-    row is added to, and errors are reported. One more cycle later, the sums are written.
+    Wrong bits of a row are corrected in the cycle after the block RAM outputs the row. The adders
+    add to the corrected row in the second cycle, in which errors are reported. The third cycle
+    writes the sums.
     """
 
     write_delay = WRITTEN_LATER

@@ -47,11 +47,11 @@ def word(fields: dict[str, int]) -> int:
 
 @cocotb.test()
 async def commands_overlap_by_one(dut: Any) -> None:
-    """A command with the flag ``followed`` moves early from the front end to the back end.
+    """The vector engine works on at most two commands: one in its front end, one in its back end.
 
-    The next command may then start in the front end. The move waits until all inputs are requested,
-    all units have begun the command, and the back end is empty. Without the flag, a command stays
-    in the front end until all results are written.
+    Without the flag ``followed``, a command stays in the front end until all results are written.
+    With the flag, it moves to the back end if all its inputs are requested, all units have begun
+    it, and the back end is empty. The next command can then enter the front end.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])

@@ -35,11 +35,11 @@ def random_elements(random: np.random.Generator, count: int, width: int) -> NDAr
 
 
 def to_ties(random: np.random.Generator, y: NDArray[np.int64], pairs: NDArray[np.int64]) -> None:
-    """Change random lane pairs in place so that a rotated element is a rounding tie or just below.
+    """Change random lane pairs of ``y`` and ``pairs`` in place, to test the rounding of rotations.
 
     ``y`` [lanes] has the elements to rotate. ``pairs`` [lanes] has a cosine in each even lane and a
-    sine in each odd lane. In each changed pair, one element is exactly a tie before rounding, or
-    one unit less.
+    sine in each odd lane. One rotated element of each changed pair is half-way between two integers
+    before rounding, or less than that by one unit in the last place.
     """
     for first in range(0, len(y), 2):
         if random.random() < 0.5:

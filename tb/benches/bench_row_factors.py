@@ -54,11 +54,11 @@ class Factors:
 
 @cocotb.test()
 async def sums_and_factors_are_exact(dut: Any) -> None:
-    """The unit's sums and row factors equal those of the golden model.
+    """The circuit ``RowFactors`` outputs the golden model's sums and row factors.
 
-    The streams ``o`` and ``o_sum`` carry the sum of two rows, or the first row if the input ``add``
-    is 0. The row factor, by which the RMS norm scales the row, comes ``latency`` cycles after the
-    row's last beat.
+    The sum of two input rows, or only the first row if ``add`` is 0, leaves on the streams ``o``
+    and ``o_sum``. The row factor, by which the RMS norm scales this sum, follows ``latency`` cycles
+    after the row's last beat.
     """
     settings, random = parameters(), rng()
     lanes, max_row, stall = settings["lanes"], settings["max_row"], settings["stall"]

@@ -109,9 +109,9 @@ def wrong_tensors(
 ) -> str:
     """Run a decoder on token sequences; return the names of wrong tensors, separated by commas.
 
-    The tensors are compared with the golden machine's. On the golden machine, only logits and
-    chosen tokens are compared, with the integer reference's. ``bits`` is the width of nested
-    weights.
+    If the session's machine is a circuit, its tensors must equal the golden machine's. If it is the
+    golden machine, the logits and chosen tokens must equal the integer reference's. ``bits`` (8, 4
+    or 2) is the number of upper bits read of each weight.
     """
     session.bits = bits
     if isinstance(session, TextsSession):

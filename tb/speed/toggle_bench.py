@@ -20,11 +20,12 @@ UNITS = ("matrix", "vector", "accumulators")
 
 
 def bench_toggles(config: Config, *, m: int, k: int, n: int, seed: int = 1) -> dict[str, Any]:
-    """Count register toggles of a linear layer [m, k] x [k, n], with field ``sleep`` off and on.
+    """Return the register toggles of a linear layer [m, k] x [k, n] without and with ``sleep``.
 
-    ``units`` lists the toggles ``awake`` (``sleep`` off) and ``asleep`` (``sleep`` on) of each
-    unit, of all ``engines``, and of ``all`` units. Raises :class:`InputError` if the layer does not
-    fit, or the configuration is microcoded.
+    The result is a dictionary. Its key ``units`` has a dictionary for each unit, one for the
+    engines together (``engines``), and one for the whole machine (``all``). There, ``awake`` is the
+    number of toggles without ``sleep``, and ``asleep`` with it. Raises :class:`InputError` if the
+    layer does not fit, or the configuration is microcoded.
     """
     if config.micro is not None:
         raise InputError(f"Sleep is for engines, which {config.name}, microcoded, lacks")

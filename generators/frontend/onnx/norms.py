@@ -90,10 +90,11 @@ def zeroed_padding(node: Node, view: View, mask: Mask) -> View:
 
 
 def shared_mean(node: Node, view: View, mask: Mask) -> View:
-    """Return the mean over all valid tokens that a graph computes by a division.
+    """Return the view of a mean over all valid tokens, for a division node of a graph.
 
-    ``view`` is the sum of the rows of the valid tokens, and ``mask`` is the number of valid tokens.
-    Raises :class:`UnsupportedError` if ``view`` or ``mask`` is anything else.
+    The node must divide the sum of the valid tokens' rows (``view``) by the number of valid tokens
+    (``mask``, as a function of the input's padding). Otherwise, :class:`UnsupportedError` is
+    raised.
     """
     tensor = view.tensor
     assert isinstance(tensor, ZeroedPadding)

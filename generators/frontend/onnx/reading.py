@@ -19,9 +19,9 @@ Stamp = tuple[tuple[int, int], ...]
 def read_graph(path: Path, tokens: int, use: Callable[[Graph], Used]) -> Used:
     """Call the function ``use`` with the graph in an ONNX file, and return the result.
 
-    ``tokens`` is the number of tokens, or 0 if the graph fixes it. If :class:`InputError` is
-    raised, and inputs may lack a batch axis, the graph is read again without a batch axis. If both
-    attempts fail, the first error is raised.
+    ``tokens`` is the number of tokens, or 0 if the graph fixes it. If reading or ``use`` raises
+    :class:`InputError`, and the first input has at most one axis, the graph is read and used again
+    with inputs that have no batch axis. If that fails too, the first error is raised.
     """
     known = stamp(path)
     try:

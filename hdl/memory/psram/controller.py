@@ -25,18 +25,19 @@ _NORMAL = 0x8F07  # its value: no power-down, full drive strength
 
 
 class PsramController(Component):
-    """The memory side of the external memory port, on PSRAM with HyperBus.
+    """A controller that makes PSRAM chips with HyperBus the external memory of a machine.
 
-    - ``clock``: frequency of ``sync`` (Hz), twice that of the chip.
+    ``chip`` has one or more dies side by side, which get the same commands. A column address
+    selects two bytes in each die.
+
+    - ``clock``: frequency of ``sync`` (Hz), twice that of the chip's clock.
     - Throughput: one byte of each die per cycle. A word's lowest byte is on the first die.
-    - Latency: ``begin(latency)`` cycles from the first byte of a command to the first data
-      (:func:`celosia.arch.psram.begin`).
-    - ``written``: 1 with the last column of a write burst. Later reads return the new data.
+    - Latency: :func:`celosia.arch.psram.begin` returns the cycles from a command to its data.
+    - ``written``: 1 in the cycle that sends the last data of a write burst.
     - ``failed``: 1 for a cycle if the chip sends data without its strobe.
 
-    Raises :class:`InputError` if a memory word is smaller than a column, or larger than the data of
-    one command. The same error is raised if the memory exceeds the chip, or the chip does not
-    support ``clock``.
+    Raises :class:`InputError` if the width of a memory word, the size of the memory or ``clock``
+    does not suit the chip.
     """
 
     def __init__(self, memory: Memory, chip: PsramChip, clock: float):

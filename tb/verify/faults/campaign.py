@@ -57,11 +57,13 @@ def _problem(model: str, config: str, overrides: str) -> Problem:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: flip a random bit of the circuit in an inference; return the fault's outcome.
+    """Flip a random bit of the circuit during an inference; return a dictionary about the fault.
 
-    ``site`` is the bit's register or memory, with the numbers of the word and the bit. ``class`` is
-    the outcome, one of ``CLASSES``. ``cause`` is the error cause in STATUS after the run, or
-    ``NONE``.
+    Some keys of the result:
+
+    - ``site``: the flipped bit, as ``path[word][bit]`` of a register or memory.
+    - ``class``: the effect of the fault, one of ``CLASSES``.
+    - ``cause``: the error cause in STATUS after the run, or ``NONE``.
     """
     problem = _problem(case["model"], case["config"], case["set"])
     problem.infer(case.index // CASES)
@@ -106,11 +108,14 @@ def interval(count: int, total: int) -> tuple[float, float]:
 
 
 def table(results: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the numbers of faults of each unit, and of all units, from the results of cases.
+    """Return a list of dictionaries: the numbers of injected faults in each unit, and in all units.
 
-    Each dictionary has the numbers of all faults (``injected``) and of each outcome in ``CLASSES``.
-    ``silent_low`` and ``silent_high`` are bounds of the 95 % confidence interval of the share of
-    silent faults.
+    ``results`` are the results of :func:`run`. The keys of a dictionary:
+
+    - ``injected``: number of all faults.
+    - each name in ``CLASSES``: number of faults with this effect.
+    - ``silent_low``, ``silent_high``: bounds (0 to 1) of the 95 % confidence interval of the share
+      of silent faults.
     """
     units: dict[str, Counter[str]] = {}
     for result in results:
