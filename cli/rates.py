@@ -93,13 +93,12 @@ def inference_rates(config: Config, board: Board) -> dict[str, Any]:
 
 
 def token_rates(config: Config, board: Board) -> dict[str, Any]:
-    """Return cycles per token and tokens per second of a machine on a simulated board.
+    """Return cycles per token and tokens per second of a machine on a simulated board, by name.
 
-    The model has the shape of stories260K, and random weights. The measured token follows
-    :data:`POSITION` earlier tokens. If the machine can continue two texts at once, entries ending
-    in ``_two_texts`` have the values for two texts, also per token. The result is empty if the
-    model does not fit, or the array cannot keep weights from run to run. Raises :class:`RunError`
-    if logits differ from the golden machine's.
+    The model has the shape of stories260K, and random weights. The measured token is the one after
+    :data:`POSITION` tokens. Names that end in ``_two_texts`` are for a run with two texts, also per
+    token. The result is empty if the model does not fit, or the array cannot keep weights from run
+    to run. Raises :class:`RunError` if logits differ from the golden machine's.
     """
     if config.array.weight_depth == RING_SLOTS:
         return {}

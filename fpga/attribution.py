@@ -111,10 +111,14 @@ def count_units(
 
 
 def critical_path(report: Mapping[str, Any], units: Units) -> dict[str, Any]:
-    """Return the slowest path within one clock domain in nextpnr's ``report``, or nothing.
+    """Return the slowest path within a clock domain in nextpnr's ``report``, as a dictionary.
 
-    ``from`` and ``to`` are the path's cells, and ``ns`` its delay. ``units`` lists the instances
-    along it: ``unit`` (:meth:`Units.unit`), ``logic_ns`` and ``routing_ns``.
+    - ``from``, ``to``: the first and the last cell of the path.
+    - ``ns``: delay of the path.
+    - ``units``: list of dictionaries, one for each module instance along the path: ``unit`` (the
+      name), ``logic_ns`` and ``routing_ns``.
+
+    The dictionary is empty if the report has no path within a clock domain.
     """
     paths = [path for path in report["critical_paths"] if path["from"] == path["to"]]
     if not paths:

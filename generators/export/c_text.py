@@ -38,9 +38,9 @@ def text_c_files(
 ) -> dict[str, str | bytes]:
     """Return the C files of a compiled decoder (model, samples, driver) by file name.
 
-    ``samples`` has a sample text for each text of a batch. The program reads the upper ``bits``
-    bits of nested weights. Raises :class:`InputError` if a token has too many bytes, or a Python
-    package is missing.
+    ``samples`` has a sample text for each text of a batch. The exported program reads the upper
+    ``bits`` bits of each weight. Raises :class:`InputError` if a token has too many bytes, or a
+    Python package is missing.
     """
     name = identifier(program.name)
     modules, made = ["celosia", "celosia_text"], one_sample(name, samples[0])

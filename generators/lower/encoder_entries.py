@@ -82,8 +82,8 @@ def assembly(
     """Return an encoder's programs, and the runs by which the compiler compares candidate programs.
 
     The compiler prefers the candidate whose runs have the smallest sum of predicted cycles. If
-    ``layers`` is given, the programs have only this number of layers. Programs that read fewer bits
-    of nested weights are then omitted.
+    ``layers`` is given, the programs have only this number of layers. Programs that read only some
+    bits of each weight are then omitted.
     """
     lowered, choices = placed.lowered, placed.choices
     if layers is not None:

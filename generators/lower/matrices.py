@@ -29,8 +29,8 @@ def keep_matrix(plan: Plan, op: Linear) -> None:
     """Store a linear layer's weights and parameters, and add their addresses to ``plan``.
 
     Weights stay in weight slots (storage in the array) if the array has more than two slots.
-    Otherwise each run loads the weights. Raises :class:`InputError` if nested weights (bit planes)
-    would stay in slots.
+    Otherwise each run loads the weights. Raises :class:`InputError` if weights that are stored as
+    bit planes would have to stay in slots.
     """
     low, (rescale, tiles), (k, n) = op.low_rank, _queries(plan, op), op.weight.shape
     words = [plan.keep(rescale, by_tile=True, for_sums=op.residual)]

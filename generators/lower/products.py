@@ -112,7 +112,8 @@ class Matrix:
         """Return the products that multiply by some rows and columns of the layer's weights.
 
         - ``split``: index in :attr:`splits` of a range of weight rows.
-        - ``planes``: number of bit planes of nested weights, from the highest on.
+        - ``planes``: number of bit planes of the weights (ranges of their bits), from the highest
+          on.
         - ``tiles``: range (first, count) of tile columns (as wide as the array).
 
         If the weights are in weight slots, only ``split`` has an effect.

@@ -132,8 +132,8 @@ def weights_used(model: QuantizedModel, op: Linear, *, looped: bool) -> Mask | N
     """Return a mask [k, n] of a linear layer's weights, which is False for weights that are zero.
 
     If ``looped`` is true, the layers are iterations of a loop, and only weights that are zero in
-    all layers give False. The result is None if all weights must be stored: for nested weights, and
-    for matrices of low-rank corrections.
+    all layers give False. The result is None if all weights must be stored: for weights in bit
+    planes, and for matrices of low-rank corrections.
     """
     if op.planes or not any(other is op for other in model.ops):
         return None

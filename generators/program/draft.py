@@ -168,9 +168,9 @@ def flatten(nodes: Sequence[Node]) -> Iterator[Draft]:
 
 
 def upper(nodes: Sequence[Node], planes: int) -> list[Node]:
-    """Return ``nodes`` without the instructions that read lower bit planes of nested weights.
+    """Return ``nodes`` without the instructions that read lower bit planes of weights.
 
-    Instructions that read the upper ``planes`` planes remain, so that the program computes with
+    The instructions that read the upper ``planes`` planes remain, so that the program computes with
     fewer bits of each weight. Instructions that read no planes remain, too.
     """
     return [

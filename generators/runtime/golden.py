@@ -31,8 +31,8 @@ class GoldenModel:
         """Run the encoder on one input; return its real output [rows, columns] and a report.
 
         ``values`` is the input, in the form that
-        :meth:`celosia.generators.runtime.host.Host.request` takes. ``bits`` (8, 4 or 2) is the
-        number of upper bits read of each nested weight.
+        :meth:`celosia.generators.runtime.host.Host.request` takes. ``bits`` is the number of upper
+        bits read of each weight: 8, or also 4 or 2 for weights that are stored as bit planes.
         """
         data, report, _ = self._runs.run(values, bits)
         return self.compiled.read_output(data), report

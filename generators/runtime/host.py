@@ -137,9 +137,10 @@ class Host(Executable):
         """Return the run that processes ``rows`` successive tokens from ``position`` on.
 
         - ``rows`` 0: an encoder's longest input, or one token of a text.
-        - ``source``: tokens of an encoder-decoder's source; 0 for the most.
-        - ``again``: do not load weights that an earlier run left on the chip.
-        - ``bits``: number of upper bits read of nested weights.
+        - ``source``: number of tokens of an encoder-decoder's source; 0 for the most.
+        - ``again``: true for a run that uses the weights that the run before it left on the chip.
+        - ``bits``: number of upper bits read of each weight (8, or 4 or 2 for weights in bit
+          planes).
 
         Raises :class:`InputError` if a position is not below :attr:`places`.
         """

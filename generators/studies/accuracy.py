@@ -54,9 +54,10 @@ _TABLE_SCALES, _WIDE_SCALES = _SCALES["tables"], _SCALES["wide"]
 def accuracy_report(rows: int = 100_000, seed: int = 1, progress: Progress | None = None) -> Report:
     """Return the largest error of each nonlinear function, norm and number format against float64.
 
-    An entry has the largest error ``max_lsb`` and its documented bound ``bound_lsb``, in steps of
-    the output, and the number of tested ``cases``. Softmax, norms and formats are tested on
-    ``rows`` random rows. Raises :class:`InputError` if ``rows`` is not positive.
+    The result is a dictionary from name to measurements. ``max_lsb`` is the largest error and
+    ``bound_lsb`` its documented bound, both in units of the output's lowest bit. ``cases`` is the
+    number of tested cases. Softmax, norms and formats are tested on ``rows`` random rows. Raises
+    :class:`InputError` if ``rows`` is not positive.
     """
     if rows < 1:
         raise InputError(f"Accuracy rows must be a positive integer, not {rows!r}")

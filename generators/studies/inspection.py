@@ -47,9 +47,11 @@ class Part:
 def inspect(source: Source | TextSource) -> dict[str, Any]:
     """Return a summary of a model before compilation, as a dictionary.
 
-    ``parts`` lists the model's tensors, layers and functions as :class:`Part`; equal parts share an
-    entry. ``parameters`` and ``products`` are totals; ``host_products`` are products that the host
-    computes. ``compared`` is false if an ONNX import was not checked.
+    - ``parts``: list of the model's tensors, layers and functions, each with the fields of
+      :class:`Part`. Equal parts share an entry.
+    - ``parameters``, ``products``: numbers for the whole model.
+    - ``host_products``: number of products that the host computes.
+    - ``compared``: false if the import of an ONNX model was not checked.
     """
     parts = _text_parts(source) if isinstance(source, TextSource) else _parts(source)
     model = source.description

@@ -34,16 +34,17 @@ def bench_sparse(
     sparsity: float,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Run a random sparse layer twice, with the compiler's coding and dense; return measurements.
+    """Run a random sparse layer in the code that the compiler chooses and as a dense matrix.
 
-    - ``chosen``: the compiler's coding, "sparse" or "dense".
-    - ``cycles``: of the matrix engine.
-    - ``total_cycles``: of the run.
+    The result is a dictionary:
+
+    - ``chosen``: the compiler's choice, "sparse" or "dense".
+    - ``cycles``, ``total_cycles``: cycles of the matrix engine and of the run.
     - ``skipped``: number of zero weights skipped.
-    - ``array_from_rows``: fewest input rows for which the compiler chooses dense coding.
+    - ``array_from_rows``: fewest input rows for which the compiler chooses "dense".
+    - Names that begin with ``dense_``: values for the dense matrix.
 
-    Keys for the dense run begin with ``dense_``. Raises :class:`InputError` if the layer does not
-    fit.
+    Raises :class:`InputError` if the layer does not fit.
     """
     rng = np.random.default_rng(seed)
     gemm = random_gemm(config, rng, m=m, k=k, n=n, sparsity=sparsity)

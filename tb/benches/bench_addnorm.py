@@ -132,7 +132,7 @@ async def values_and_sums_are_exact(dut: Any) -> None:
 
 @cocotb.test()
 async def no_beat_waits(dut: Any) -> None:
-    """If no stream stalls, the unit outputs one beat in each cycle.
+    """If no stream stalls, the add-normalize unit outputs one beat in each cycle.
 
     A command of m rows with b beats each takes ``latency + b - 1 + m * b`` cycles. If the bench has
     no parameter ``latency``, nothing is tested.

@@ -36,10 +36,10 @@ def random_row(random: np.random.Generator, length: int) -> NDArray[np.int64]:
 
 @cocotb.test()
 async def the_first_largest_is_found(dut: Any) -> None:
-    """The unit outputs the largest element of a row so far, and the first column that contains it.
+    """The argmax unit outputs the largest element of a row so far, and its first column.
 
     A row arrives in beats of several elements. The output is compared in every cycle. A beat
-    changes the output ``latency`` cycles after the cycle in which the beat arrives.
+    changes the output ``latency`` cycles after the beat arrives.
     """
     settings, random = parameters(), rng()
     lanes = settings["lanes"]

@@ -1,7 +1,7 @@
 """Bench of the circuit that starts a DDR3 chip and sets the read delays of two byte lanes.
 
-``celosia.tb.devices.ddr3`` models the registers that the circuit accesses. In some test cases a
-lane of the model is bad.
+A model of the chip's registers (``celosia.tb.devices.ddr3``) answers the circuit. In some test
+cases the model has a bad lane.
 """
 
 from collections.abc import Iterator

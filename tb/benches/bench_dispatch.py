@@ -202,11 +202,11 @@ async def commands_wait_for_their_tokens(dut: Any) -> None:
 
 @cocotb.test()
 async def every_token_and_every_command_counts(dut: Any) -> None:
-    """The unit correctly counts up to ``MAX_TOKENS`` commands in flight and dependency tokens.
+    """The dispatcher counts up to ``MAX_TOKENS`` started commands and dependency tokens.
 
     First, each engine in turn gets ``MAX_TOKENS`` commands, and none ends before the last has
-    started. Then each engine gets one command more than there are tokens; the last command waits
-    until further tokens arrive.
+    started. Then each engine gets one command more than there are tokens. The last command waits
+    until another token arrives.
     """
     fields, random = parameters()["config"], rng()
     room = fields.get("queue_depth", PRESETS["small"].control.queue_depth) + bool(

@@ -20,11 +20,11 @@ from celosia.tb.machine.packing import pack, unpack
 
 @cocotb.test()
 async def factors_have_their_numbers(dut: Any) -> None:
-    """The unit outputs each row factor, a number that scales a row, with the index for storing it.
+    """``KeptFactors`` outputs each row factor, a number that scales a row, with its storage index.
 
-    The operand ``params`` has the index of a command's first row; each further row has the next
-    index, modulo ``row_factors``. The output ``norms`` is 1 while a factor of a NORM is missing.
-    The output ``softmaxes`` is 1 while a factor of a SOFTMAX is missing.
+    The operand ``params`` of a command has the index of the command's first row; each further row
+    has the next index, modulo ``row_factors``. The output ``norms`` is 1 while a factor of a NORM
+    is missing, and ``softmaxes`` while a factor of a SOFTMAX is missing.
     """
     settings, random = parameters(), rng()
     config = Config.of(**settings["config"])
@@ -73,10 +73,10 @@ async def factors_have_their_numbers(dut: Any) -> None:
 
 @cocotb.test()
 async def softmaxes_wait_for_factors_of_any_number_of_rows(dut: Any) -> None:
-    """The output ``softmaxes`` is 1 until the unit has received a factor for each row of a SOFTMAX.
+    """The output ``softmaxes`` of ``KeptFactors`` is 1 until each row of a SOFTMAX has its factor.
 
-    The SOFTMAXes have 1, 2, 4 and so on rows, up to the largest number. For long ones the bench
-    sends only the first factors, and ``softmaxes`` must stay 1.
+    The SOFTMAXes have 1, 2, 4 and so on rows, up to the largest number. For long SOFTMAXes the
+    bench sends only the first factors, and ``softmaxes`` must stay 1.
     """
     settings = parameters()
     size, layout = Config.of(**settings["config"]).row_factors, command_layout(Engine.VECTOR)

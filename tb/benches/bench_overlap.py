@@ -37,7 +37,7 @@ def random_command(random: Any, opcode: int = 0) -> dict[str, int]:
 
 
 def word(fields: dict[str, int]) -> int:
-    """Return a command as an integer, in the bit layout of the input ``i`` of the unit under test.
+    """Return a vector engine command as an integer, in the bit layout of the circuit's input ``i``.
 
     ``fields`` is a dictionary from the name of each field of the command to its value.
     """

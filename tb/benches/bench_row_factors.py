@@ -19,9 +19,9 @@ from celosia.tb.machine.packing import unpack
 
 
 class Factors:
-    """Monitor of the row factors (numbers by which the RMS norm scales rows) that the unit outputs.
+    """Monitor of the outputs of ``RowFactors``: the numbers by which the RMS norm scales rows.
 
-    ``factors`` lists pairs (cycle, factor). ``ends`` has the cycle of each row's last beat.
+    ``factors`` is a list of pairs (cycle, factor). ``ends`` has the cycle of each row's last beat.
     ``together`` is true if the streams ``o`` and ``o_sum`` have always transferred beats in the
     same cycles.
     """

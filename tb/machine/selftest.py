@@ -69,11 +69,11 @@ def selftest(
     seed: int,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Test a machine by random data in memory and by random programs; return the results.
+    """Test a machine by random data in memory and by random programs; return a dictionary.
 
     The core, each optional unit, and all units together are tested by ``programs`` programs each.
-    The result ``mismatches`` must be 0. ``progress(done, total)`` is called after each step. Raises
-    :class:`InputError` if no program fits.
+    The machine is good if the value of ``mismatches`` in the result is 0. ``progress(done, total)``
+    is called after each step. Raises :class:`InputError` if no program fits the machine.
     """
     rng = np.random.default_rng(seed)
     groups = ["core", *(unit for unit in UNITS if config.read(unit)), "all"]

@@ -70,9 +70,9 @@ class Inferences:
     def figures(self) -> dict[str, Any]:
         """Return the measurements of all inferences, a dictionary from name to value.
 
-        ``ideal_cycles``, ``predicted_cycles``, ``macs`` (useful products), ``read_bytes`` and
-        ``least_bytes`` are means per inference. ``again`` has means of inferences with weights kept
-        on the chip. Unknown values are None or empty.
+        The values of ``ideal_cycles``, ``predicted_cycles``, ``macs`` (useful products),
+        ``read_bytes`` and ``least_bytes`` are means per inference. The value of ``again`` has means
+        of those inferences that found the weights on the chip. Unknown values are None or empty.
         """
         compiled, count, cycles = self.compiled, len(self.outputs), self.cycles
         model = compiled if isinstance(compiled, Artefact) else None
@@ -169,9 +169,9 @@ def infer(
 ) -> Inferences:
     """Run a compiled model on inputs, on a given machine; return outputs and measurements.
 
-    The runs use the widths ``bits`` of nested weights in turn. Outputs, and tensors on a trace
-    port, are compared with the golden machine's. The golden machine's tensors are compared with the
-    integer reference's.
+    Run i, counted from 0, reads the upper ``bits[i % len(bits)]`` bits of each weight. Outputs, and
+    tensors on a trace port, are compared with the golden machine's. If the machine is the golden
+    machine, its tensors are compared with the integer reference's.
     """
     model = Runs(compiled, machine)
     golden = GoldenModel(compiled)

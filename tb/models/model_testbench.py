@@ -22,7 +22,8 @@ def golden_outputs(
 ) -> list[bytes]:
     """Return the golden machine's output for each input, as its bytes in external memory.
 
-    Nested weights, which can be read at several widths, are read with ``bits`` bits.
+    ``bits`` is the number of upper bits read of each weight: 8, or also 4 or 2 for weights that are
+    stored as bit planes.
     """
     golden = GoldenModel(compiled)
     outputs = []
@@ -41,9 +42,9 @@ def model_testbench(
 ) -> dict[str, str]:
     """Return the files of a compiled model's testbench, a dictionary from file name to text.
 
-    The testbench runs the accelerator ``top`` on each input, and compares the output with the
-    golden machine's. ``bits`` is the width of nested weights. The last line of the simulation
-    begins with PASS or FAIL.
+    In the simulation, the accelerator ``top`` runs on each input, reading the upper ``bits`` bits
+    of each weight. The output is compared with the golden machine's. The last line of the
+    simulation begins with PASS or FAIL.
     """
     config = compiled.config
     writer = StepWriter(config)

@@ -80,9 +80,9 @@ class Pieces:
 class TextRun:
     """A run of a language model on a machine, which continues a prompt by at most ``steps`` tokens.
 
-    An encoder-decoder answers the prompt. ``machine`` is a machine or a simulator's name. Prompt
-    and steps use the widths ``bits`` of nested weights in turn. Raises :class:`InputError` for a
-    wrong argument.
+    An encoder-decoder generates an answer to the prompt. ``machine`` is a machine or a simulator's
+    name. New token i, counted from 0, is computed from the upper ``bits[i % len(bits)]`` bits of
+    each weight. Raises :class:`InputError` for a wrong argument.
     """
 
     def __init__(
@@ -146,9 +146,10 @@ class TextRun:
     def figures(self) -> dict[str, Any]:
         """Return the text and the measurements of the run, a dictionary from name to value.
 
-        A step processes one token after the prompt. ``cycles`` lists the cycles of all steps.
-        ``cycles_per_token``, ``predicted_cycles`` and ``external_bytes`` belong to the last step.
-        Without a clock, cycles are None.
+        A step processes one token after the prompt. The value of ``cycles`` is a list with the
+        cycles of each step. The values of ``cycles_per_token``, ``predicted_cycles`` and
+        ``external_bytes`` are those of the last step. On a machine without a clock, cycles are
+        None.
         """
         return {
             "text": self._pieces.text,
@@ -181,11 +182,11 @@ def _figures(session: TextSession, first: Turn, turns: Sequence[Turn]) -> dict[s
 def run_figures(
     session: TextSession, turns: Sequence[Turn], compared: Sequence[Turn]
 ) -> dict[str, Any]:
-    """Return the measurements of a session, a dictionary from name to value.
+    """Return the measurements of a session with a language model, a dictionary from name to value.
 
-    ``turns`` are runs that process one token of each text; ``macs`` and ``external_bytes`` belong
-    to the last one. ``compared`` are all runs with compared tensors. Without a clock or counters,
-    values are None or empty.
+    ``turns`` are runs that process one token of each text. The values of ``macs`` and
+    ``external_bytes`` are those of the last of these runs. ``compared`` are the runs whose tensors
+    were compared. Values that the machine cannot measure are None or empty.
     """
     program, config = session.program, session.program.config
     spent: Counter[str] = Counter()

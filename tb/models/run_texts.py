@@ -60,11 +60,11 @@ def run_texts(
     timing: MemoryTiming = PROMPT,
     bits: Sequence[int] = (OPERAND_BITS,),
 ) -> dict[str, Any]:
-    """Continue two prompts by at most ``steps`` tokens each; return the texts and measurements.
+    """Continue two prompts by at most ``steps`` tokens each; return texts and measurements by name.
 
-    ``cycles``, ``mismatches`` and ``tensors`` cover all runs, counters only runs with both texts.
-    Arguments and errors are those of :class:`celosia.tb.models.run_text.TextRun`; no prompt may be
-    empty.
+    The measurements ``cycles``, ``mismatches`` and ``tensors`` cover all runs, ``counters`` only
+    runs that process both texts. The arguments and errors of
+    :class:`celosia.tb.models.run_text.TextRun` apply. Each prompt must have a token.
     """
     sampling = sampling or Sampling()
     if steps < 1:

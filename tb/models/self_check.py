@@ -33,8 +33,8 @@ def encoder_error(compiled: Artefact, inputs: Sequence[Floats]) -> str:
     """Return the first error of an encoder's program as a sentence, or an empty text.
 
     The program is checked for races of engines. The golden machine's tensors for ``inputs``,
-    matrices [tokens, features], are compared with the integer reference's, at each width of nested
-    weights.
+    matrices [tokens, features], must equal the integer reference's. If the program can read fewer
+    bits of each weight, all these numbers of bits are tested.
     """
     config = compiled.config
     if len(compiled.words) > config.control.program_depth:
@@ -86,7 +86,8 @@ def decoder_error(program: Artefact, texts: Sequence[Sequence[int]]) -> str:
     """Return the first error of a language model's program as a sentence, or an empty text.
 
     The program is checked for races of engines. The golden machine's logits for ``texts``, lists of
-    token numbers, are compared with the integer reference's, at each width of nested weights.
+    token numbers, must equal the integer reference's. If the program can read fewer bits of each
+    weight, all these numbers of bits are tested.
     """
     for bits in widths_of(program):
         try:

@@ -20,9 +20,9 @@ def text_samples(
 ) -> list[Sample]:
     """Return one :class:`Sample` per prompt: the prompt's tokens and at most ``steps`` new tokens.
 
-    Each new token is the most likely one. ``machine`` is a machine or a simulator's name, and
-    ``bits`` the width of nested weights. Raises :class:`InputError` for an unusable prompt or
-    simulator.
+    Each new token is the most likely one. ``machine`` is a machine or a simulator's name. ``bits``
+    is the number of upper bits read of each weight. Raises :class:`InputError` for an unusable
+    prompt or simulator.
     """
     if program.batch > 1:
         both = run_texts(program, tokenizer, prompts, steps, machine, bits=(bits,))["texts"]

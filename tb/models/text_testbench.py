@@ -24,9 +24,9 @@ def text_testbench(
 ) -> dict[str, str]:
     """Return the files of a compiled decoder's testbench, a dictionary from file name to text.
 
-    The accelerator ``top`` continues each prompt by at most ``count`` tokens, compared with the
-    golden machine's. ``bits`` is the width of nested weights. The last line of the simulation
-    begins with PASS or FAIL.
+    In the simulation, the accelerator ``top`` continues each prompt by at most ``count`` tokens,
+    reading the upper ``bits`` bits of each weight. The tokens are compared with the golden
+    machine's. The last line of the simulation begins with PASS or FAIL.
     """
     writer = StepWriter(program.config)
     text_samples(program, tokenizer, prompts, count, writer, bits)

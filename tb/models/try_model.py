@@ -38,11 +38,13 @@ _SEED = 2
 
 
 def try_model(path: Path, tokens: int = 0, tokenizer: Path | None = None) -> dict[str, Any]:
-    """Run the model at ``path`` on random inputs on the golden machine; return the results.
+    """Run a model on random inputs on the golden machine; return the results as a dictionary.
 
-    ``tokens`` is the length for an encoder that accepts any length, and ``tokenizer`` the file for
-    a checkpoint of llama2.c. ``cosine`` is the lowest similarity to the float model's outputs. For
-    a refused model, only ``refused`` is not None.
+    - ``path``: the model. ``tokenizer`` is the tokenizer's file of a llama2.c model.
+    - ``tokens``: input length of an encoder that accepts any length.
+
+    Key ``cosine`` of the result is the lowest similarity to the float model's outputs. If the model
+    is refused, ``refused`` is the reason, and all other values are None.
     """
     # The predicted cycles are an inference's at full length, or a token's at the last position.
     none = dict.fromkeys(("machine", "host", "unused", "tensors", "mismatches", "cosine", "cycles"))

@@ -46,9 +46,9 @@ def differing(
 ) -> tuple[list[str], int]:
     """Return the names of tensors that differ from the integer reference, and the number compared.
 
-    ``tensors`` are the golden machine's for the input ``values``, with nested weights of ``bits``
-    bits. A wrong ``output`` is named ``read by the host``. Transposed copies and fused inputs are
-    not compared.
+    ``tensors`` are the golden machine's tensors for the input ``values``, computed with the upper
+    ``bits`` bits of each weight. A wrong ``output`` is named ``read by the host``. Transposed
+    copies and fused inputs are not compared.
     """
     model, length = compiled.graph.description, compiled.length(len(values))
     inputs, last = np.split(values, compiled.batch), compiled.graph.output

@@ -26,11 +26,11 @@ def bench_attention(
     heads: int,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure the attention of an encoder layer with random weights on a simulated machine.
+    """Return measurements of an encoder layer's attention on a simulated machine, a dictionary.
 
-    ``seq`` is the number of tokens. In the result, ``utilization`` is the attention's
-    multiplications / (array elements * attention's cycles), and ``whole`` has the whole model's
-    cycles. Raises :class:`InputError` if the model does not fit.
+    The layer has random weights and an input of ``seq`` tokens. Key ``utilization`` is the number
+    of multiplications / (array elements * cycles) of attention. Key ``whole`` has cycles of the
+    whole model. Raises :class:`InputError` if the model does not fit.
     """
     for name, size in (("seq", seq), ("head_dim", head_dim), ("heads", heads)):
         if not 1 <= size <= MOST:

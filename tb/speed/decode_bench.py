@@ -37,12 +37,17 @@ def bench_decode(
     layers: int = 1,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Measure a machine that processes one token with a Llama-like decoder of random weights.
+    """Return measurements of a machine that processes one token, a dictionary.
 
-    ``positions`` tokens precede the token. ``make_machine(config, memory_bytes)`` returns the
-    machine. ``sparsity`` is the share of zero weights. Each nested weight is read with ``bits``
-    bits. ``recompute`` lets each token compute all keys and values. Raises :class:`InputError` if
-    the layer does not fit.
+    The model is a Llama-like decoder with random weights.
+
+    - ``make_machine(config, memory_bytes)``: returns the machine.
+    - ``positions``: number of tokens before the measured token.
+    - ``sparsity``: share of zero weights.
+    - ``bits``: number of upper bits read of each weight.
+    - ``recompute``: true if the run computes the keys and values of all tokens again.
+
+    Raises :class:`InputError` if the layer does not fit.
     """
     for name, size in (("dim", dim), ("ffn", ffn), ("positions", positions)):
         if not 1 <= size <= MOST:

@@ -28,10 +28,11 @@ FAST_RUNS = 100
 
 
 def bench_harness(config: Config, seed: int = 1) -> dict[str, Any]:
-    """Return the speeds of a simulation without cocotb and one under cocotb, on a random program.
+    """Return the simulation speeds of a random program without and with cocotb, a dictionary.
 
-    A speed is in simulated cycles per second of real time, and ``ratio`` is the first speed divided
-    by the second. Verilator simulates the same Verilog in both cases. Builds are not measured.
+    A speed is simulated cycles per second of real time. Key ``ratio`` is the speed without cocotb
+    divided by the speed with cocotb. Verilator simulates the same Verilog in both cases. The time
+    to build a simulation is not measured.
     """
     config = config.replace(trace=True, mem_addr_width=16)
     program = random_program(config, np.random.default_rng(seed), STEPS)

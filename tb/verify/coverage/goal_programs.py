@@ -58,11 +58,11 @@ def cases(name: str) -> int:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: a program for up to ``GOALS`` coverage goals, with one timing of external memory.
+    """Run a program for up to ``GOALS`` coverage goals with one timing of external memory.
 
-    ``mismatch`` is the first difference from the golden machine's writes or external memory, or
-    empty. ``reached`` lists the coverage points, texts of a goal and the timing; it is empty after
-    a mismatch.
+    The result is a dictionary. Its key ``mismatch`` has the first difference from the golden
+    machine, or an empty text. Its key ``reached`` has a list of coverage points, each a text of a
+    goal and the timing. The list is empty after a mismatch.
     """
     config = covered_config(case["config"])
     part, timing = divmod(case.index, len(STALLS))

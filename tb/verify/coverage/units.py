@@ -28,11 +28,11 @@ _TIMEOUT = 1200.0  # seconds, for the build and for the run each
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case of a coverage campaign: simulate one unit, and return the coverage of its modules.
+    """Simulate one unit, or runs of the accelerator; return the coverage in a dictionary.
 
-    The case's index selects a name from its ``units``: a unit with a bench, or runs of the
-    accelerator in ``PARTS``. ``modules`` is a result of :func:`to_json`. Raises :class:`RunError`
-    if the bench fails.
+    The case's index selects a name from its field ``units``: a unit with a bench, or runs in
+    ``PARTS``. The result has the name (``unit``) and the coverage of each module (``modules``, made
+    by :func:`to_json`). Raises :class:`RunError` if the bench fails.
     """
     config = covered_config(case["config"])
     units = case["units"].split(",")

@@ -41,11 +41,15 @@ class Ended:
 
 
 def run(case: Case, main: Callable[[], None]) -> dict[str, Any]:
-    """Run a case: damage a valid file of the case's ``format``, and run a command that reads it.
+    """Damage a valid file, and run a command that reads it; return a dictionary of texts.
 
-    ``main`` is the command's function. ``mismatch`` is the result of :func:`judged`, and
-    ``refusal`` the sentence of a refusal, or empty. ``file`` names the damaged file, and ``way``
-    the kind of damage.
+    ``main`` is the command's function. The case's field ``format`` is the file's format. Keys of
+    the result:
+
+    - ``mismatch``: a sentence about wrong behaviour of the command (:func:`judged`), or empty.
+    - ``refusal``: the sentence with which the command refused the file, or empty.
+    - ``file``: name of the file.
+    - ``way``: kind of damage.
     """
     rng = case.rng()
     make = FORMATS[case.choice("format", FORMATS)]

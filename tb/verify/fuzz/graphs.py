@@ -138,10 +138,11 @@ class RandomGraph:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: read a random ONNX graph, and compile it for a random machine.
+    """Import a random ONNX graph, and compile it for a random machine; return a dictionary.
 
-    ``refusal`` is the sentence with which the importer refuses the graph, or empty. ``mismatch`` is
-    the first error, or empty: all tensors on the golden machine must equal the integer reference.
+    - ``refusal``: the sentence with which the importer refuses the graph, or empty.
+    - ``mismatch``: the first error, or empty. All tensors on the golden machine must equal the
+      integer reference's.
     """
     rng = case.rng()
     graph = RandomGraph(rng)

@@ -24,11 +24,14 @@ _ADDRESS = 32  # bits
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: simulate the host link or a bus bridge with its bench and random settings.
+    """Simulate the host link or a bus bridge with random settings; return a dictionary.
 
-    The case's ``line`` is ``link``, ``axi4`` or ``wishbone``. ``mismatch`` is the bench's error
-    message, or empty. ``width`` is the width of memory words (bits). Other entries are the bench's
-    parameters.
+    The case's field ``line`` is ``link``, ``axi4`` or ``wishbone``. The circuit's bench checks it.
+    Keys of the result:
+
+    - ``mismatch``: the bench's error message, or empty.
+    - ``width``: width of memory words (bits).
+    - all others: the bench's parameters.
     """
     rng, line = case.rng(), case.choice("line", LINES)
     width = int(rng.choice(_WIDTHS))

@@ -28,11 +28,13 @@ _DECODERS, _CIRCUITS = (2, 7, 10, 15), (11, 15)
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: compile a random model for a random machine, and check every tensor.
+    """Compile a random model for a random machine, and check every tensor; return a dictionary.
 
-    ``mismatch`` is the error, or empty; ``words`` is the program's length, and ``refused`` counts
-    refused pairs. One case in eight also runs on the circuit, and measures ``cycles`` of an
-    inference or of the last token.
+    - ``mismatch``: the first error, or an empty text.
+    - ``refused``: number of pairs of a machine and a model that were refused before.
+    - ``words``: length of the program.
+    - ``cycles``: in one case of eight, which also runs on the circuit: cycles of an inference or of
+      the last token.
     """
     rng = case.rng()
     place = case.index % _TURN

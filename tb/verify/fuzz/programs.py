@@ -36,11 +36,14 @@ class _Wanted:
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: compare the circuit with the golden machine on a random program.
+    """Run a random program on the circuit and the golden machine; return a dictionary.
 
-    Half of the programs are damaged. After a refused program, the circuit must run the undamaged
-    one. ``mismatch`` is the circuit's error, ``refusal`` the reason for a refusal, and ``cause``
-    the error cause in STATUS.
+    Half of the programs are damaged. If the machine refuses a damaged program, the circuit must run
+    the undamaged program next. Keys of the result:
+
+    - ``mismatch``: the circuit's first error, or empty.
+    - ``refusal``: the reason for a refusal, or empty.
+    - ``cause``: the error cause in STATUS.
     """
     rng = case.rng()
     config = disturbed(PRESETS[case.choice("config", WITH_ENGINES)])

@@ -67,11 +67,12 @@ _ROWS = 64  # at least, of a decoder's sums and norms
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: compile a random model with random choices of the compiler's search.
+    """Compile a random model with random compiler settings, and check the programs.
 
     Each program must be legal and compute the integer reference's tensors. Cases of the kind
-    :data:`LARGE` have tensors of several blocks. ``mismatch`` is the error, or empty. ``refused``
-    counts models and choices.
+    :data:`LARGE` have tensors of several blocks. The result is a dictionary: ``mismatch`` is the
+    first error or empty, ``programs`` the number of programs, ``refused`` the number of refused
+    settings.
     """
     rng, refused = case.rng(), 0
     outcomes = _decoder if case.index % _DECODERS == _DECODERS - 1 else _encoder

@@ -8,11 +8,14 @@ from celosia.tb.machine.recovery import KINDS, Campaign
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case: disturb the run of a random program, and check the run of the next program.
+    """Disturb the run of a random program, and check the next run; return a dictionary.
 
-    The case's index selects the disturbance from :data:`celosia.tb.machine.recovery.KINDS`.
-    ``mismatch`` is an error in any run, or empty. ``cause`` is the error cause in STATUS after the
-    disturbed run.
+    The case's index selects a disturbance from :data:`celosia.tb.machine.recovery.KINDS`. Keys of
+    the result:
+
+    - ``befell``: the disturbance.
+    - ``mismatch``: an error in any run, or empty.
+    - ``cause``: the error cause in STATUS after the disturbed run.
     """
     rng = case.rng()
     seed, latency = int(rng.integers(1, 1 << 30)), int(rng.integers(60))

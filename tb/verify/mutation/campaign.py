@@ -25,11 +25,13 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a case of a mutation campaign: run a unit's bench on at most ``GROUP`` mutants.
+    """Run a unit's bench on at most ``GROUP`` mutants of the unit; return a dictionary of counts.
 
-    ``killed`` counts the mutants that the bench detects, and ``equivalent`` those whose outputs are
-    proven to equal the unit's. ``survivors`` describes the rest. ``prove`` is the time limit of a
-    proof (s).
+    - ``mutants``: all tested mutants.
+    - ``killed``: mutants that the bench detects.
+    - ``equivalent``: other mutants whose outputs are proven to equal the unit's. The field
+      ``prove`` of the case is the time limit of a proof (s).
+    - ``survivors``: list of descriptions of the remaining mutants.
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]
