@@ -54,7 +54,7 @@ EARLIER_PATHS = {f"{RECORDS[choice]}.{name}": name for name, choice in EARLIER.i
 """Short names of the earlier fields, by their places in records."""
 
 
-def chosen(values: Mapping[str, Any]) -> dict[str, Any]:
+def convert_older_fields(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the field values of a configuration, with older fields converted to newer fields.
 
     ``values`` maps short names of fields to values. A newer field's value stands for values of

@@ -108,7 +108,7 @@ class Ddr3Start:
     """Hand the chip to the memory controller."""
 
 
-def start_of(
+def start_up_steps(
     chip: Ddr3Chip,
     registers: Mapping[str, int],
     sequence: Sequence[tuple[int, int, int, bool, int]],

@@ -149,7 +149,7 @@ MOST_FORMATS = 7
 """Most formats of one machine: an instruction selects one by three flags."""
 
 
-def chosen(index: int) -> frozenset[str]:
+def format_select_flags(index: int) -> frozenset[str]:
     """Return the names of an instruction's flags that select a weight format, as a set.
 
     ``index`` is the format's number among the machine's formats (``Config.formats``), counted from

@@ -74,7 +74,7 @@ def requests_latency(stages: int) -> int:
     return 2 + 2 * stages
 
 
-def lines_wait(access: Access, stages: int) -> bool:
+def has_line_register(access: Access, stages: int) -> bool:
     """Return whether an additional register delays data from the scratchpad by one cycle.
 
     ``stages`` is 1 if the machine has registers between distant units, otherwise 0. Only accesses

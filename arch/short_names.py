@@ -10,7 +10,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from celosia.arch.choices import EARLIER, EARLIER_PATHS, check_agreement, chosen
+from celosia.arch.choices import EARLIER, EARLIER_PATHS, check_agreement, convert_older_fields
 from celosia.arch.errors import InputError, check_known
 from celosia.arch.fields import Fields
 
@@ -217,12 +217,12 @@ def _table(record: str, value: Any) -> dict[str, Any]:
 def changed(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Return all field values of a configuration after ``changes``, by short name.
 
-    Older fields are converted (:func:`celosia.arch.choices.chosen`). If ``changes`` removes a unit,
-    the unit's other fields get their values in :data:`ABSENT`. Raises :class:`InputError` if older
-    and newer fields contradict each other.
+    Older fields are converted (:func:`celosia.arch.choices.convert_older_fields`). If ``changes``
+    removes a unit, the unit's other fields get their values in :data:`ABSENT`. Raises
+    :class:`InputError` if older and newer fields contradict each other.
     """
     check_agreement(changes)
-    after = chosen({**values, **changes})
+    after = convert_older_fields({**values, **changes})
     for record in OPTIONAL:
         unit = switch(record)
         if unit in changes and not changes[unit]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from celosia.arch.formats import FORMATS, chosen, index_of
+from celosia.arch.formats import FORMATS, format_select_flags, index_of
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_shapes import untrained
@@ -50,7 +50,7 @@ def test_formats_take_the_bits_that_they_say() -> None:
     sizes = {name: form.stored_rows(240, 0) for name, form in FORMATS.items()}
     assert sizes == {name: 240 * form.bits / 8 for name, form in FORMATS.items()}
     assert sizes["ternary"] == 48
-    assert [index_of(chosen(index)) for index in range(8)] == list(range(8))
+    assert [index_of(format_select_flags(index)) for index in range(8)] == list(range(8))
 
 
 def test_operands_have_as_few_parts_as_their_values_allow() -> None:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from celosia.arch.formats import chosen
+from celosia.arch.formats import format_select_flags
 from celosia.arch.instruction import Instruction, pack
 from celosia.arch.isa import Engine, Opcode
 from celosia.arch.latency import TABLE_LATENCY, sparse_cycles
@@ -51,7 +51,7 @@ def test_codes_are_read_in_fewer_cycles_than_their_weights() -> None:
     move = Instruction(Opcode.MAP, sizes | {"i_addr": SMALL.bank_bytes + 4096})
     spent = []
     for index in (0, 1, 4):
-        flags = chosen(index)
+        flags = format_select_flags(index)
         codes, together = (
             Instruction(Opcode.MATMUL, matmul(m=8, **addr).operands, flags)
             for addr in ({}, {"b_addr": 4096})
@@ -83,14 +83,14 @@ def test_a_product_takes_its_passes(multiplier, passes) -> None:
 def test_a_product_of_codes_takes_a_pass_for_each_of_their_bits() -> None:
     config = TEXT.replace(multiplier="adders", operands="int8", gating="none")
     for index, bits in ((1, 4), (2, 3), (3, 1)):
-        codes = [Instruction(Opcode.MATMUL, matmul().operands, chosen(index))] * 2
+        codes = [Instruction(Opcode.MATMUL, matmul().operands, format_select_flags(index))] * 2
         assert cycles(codes, config) - cycles(codes[1:], config) == bits * 16 * 4 * 3
 
 
 def test_lines_of_codes_and_of_scales_are_waited_for() -> None:
     """Operands in one bank wait for the bytes of codes; a group has one line more."""
     for index in (1, 4):
-        flags = chosen(index)
+        flags = format_select_flags(index)
         share = TEXT.formats[index - 1].bits / 8
         apart, beside = (
             cycles([Instruction(Opcode.MATMUL, matmul(**addr).operands, flags)], TEXT)
@@ -98,7 +98,9 @@ def test_lines_of_codes_and_of_scales_are_waited_for() -> None:
         )
         assert beside - apart == 8 * share * (4 * 3 - 1)
     single, grouped = (
-        cycles([Instruction(Opcode.MATMUL, matmul(m=1).operands, chosen(1) | more)], TEXT)
+        cycles(
+            [Instruction(Opcode.MATMUL, matmul(m=1).operands, format_select_flags(1) | more)], TEXT
+        )
         for more in (set(), {"grouped"})
     )
     # Two groups of sixteen rows in each of three columns of tiles.

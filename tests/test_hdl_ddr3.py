@@ -8,7 +8,7 @@ import pytest
 from amaranth.sim import Simulator
 from litedram import modules
 
-from celosia.arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_of
+from celosia.arch.ddr3 import CHIPS, Ddr3Chip, Ddr3Start, start_up_steps
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.presets import PRESETS
 from celosia.fpga.boards import get_board, with_sdram
@@ -37,7 +37,7 @@ def run_start(
 
     The bus answers after so many cycles; ``broken`` is how the chip is, as in :class:`Bus`.
     """
-    start = start_of(CHIP, REGISTERS, SEQUENCE, (0, 1))
+    start = start_up_steps(CHIP, REGISTERS, SEQUENCE, (0, 1))
     quick = tuple(dataclasses.replace(step, wait=min(step.wait, waits)) for step in start.wake)
     unit = Starter(dataclasses.replace(start, wake=quick))
     bus = Bus(windows, **broken)
@@ -242,6 +242,6 @@ def test_a_chip_that_litedram_does_not_know_is_told() -> None:
     ],
 )
 def test_refusals(config, message) -> None:
-    start = start_of(CHIP, REGISTERS, SEQUENCE, (0, 1))
+    start = start_up_steps(CHIP, REGISTERS, SEQUENCE, (0, 1))
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         Ddr3Memory(config.memory, start)

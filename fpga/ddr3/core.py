@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from celosia.arch.ddr3 import Ddr3Chip, Ddr3Start, start_of
+from celosia.arch.ddr3 import Ddr3Chip, Ddr3Start, start_up_steps
 from celosia.arch.errors import InputError, RunError
 from celosia.arch.packages import remedy
 from celosia.arch.support.cache import ROOT, cached, digest
@@ -126,5 +126,5 @@ def make_core(
     made = json.loads((folder / "made.json").read_text(encoding="utf-8"))
     # Comments differ from call to call.
     verilog = _COMMENT.sub("", (folder / "core.v").read_text(encoding="utf-8"))
-    start = start_of(ddr3.chip, made["registers"], made["sequence"], tuple(made["phases"]))
+    start = start_up_steps(ddr3.chip, made["registers"], made["sequence"], tuple(made["phases"]))
     return Core(verilog, start, *made["clocks"])

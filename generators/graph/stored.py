@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from celosia.arch.config import Config
 from celosia.arch.errors import InputError
-from celosia.arch.formats import BYTES, WeightFormat, chosen
+from celosia.arch.formats import BYTES, WeightFormat, format_select_flags
 from celosia.sim.formats import pack
 from celosia.sim.matmul import pairs
 
@@ -103,5 +103,5 @@ def format_flags(stored: Stored | None, config: Config, model: str) -> frozenset
             f"Model {model} has weights in groups of {stored.group}, but weight_group is "
             f"{config.weight_group}"
         )
-    flags = chosen(1 + config.formats.index(stored.form))
+    flags = format_select_flags(1 + config.formats.index(stored.form))
     return flags | {"grouped"} if stored.group else flags

@@ -11,7 +11,7 @@ from celosia.arch.config import Config
 from celosia.arch.errors import ProgramError
 from celosia.arch.instruction import Instruction, unpack_one
 from celosia.arch.isa import DEFINITIONS, REGISTERS, Engine, Opcode
-from celosia.arch.latency import burst_words, lines_wait, queue_latency
+from celosia.arch.latency import burst_words, has_line_register, queue_latency
 from celosia.generators.program.spans import after_accesses
 from celosia.generators.program.timing import MatrixTiming, VectorTiming
 from celosia.sim.flow import Step, run
@@ -230,7 +230,7 @@ class _Machine:
             end = (
                 ready
                 + _FETCH
-                + lines_wait(self._config.access, self._config.stages)
+                + has_line_register(self._config.access, self._config.stages)
                 + words * self._interval
             )
             self._free[Engine.STORE] = end

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.access import Access
 from celosia.arch.isa import Engine
-from celosia.arch.latency import lines_wait, requests_latency
+from celosia.arch.latency import has_line_register, requests_latency
 from celosia.arch.records import Memory
 from celosia.hdl.component import Component
 from celosia.hdl.memory.address import Bursts, Rows, span_layout
@@ -107,7 +107,7 @@ class StoreEngine(Component):
         active, row_end = Signal(), Signal()
         final = Signal()
         # Words in flight: enough for one a cycle.
-        late = lines_wait(self._access, self.stages)
+        late = has_line_register(self._access, self.stages)
         most = requests_latency(self.stages) + 3 + late
         pending = Signal(range(most + 1))
         # The position of the word's last byte waits for the word.

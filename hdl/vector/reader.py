@@ -6,7 +6,7 @@ from amaranth.lib.fifo import SyncFIFO, SyncFIFOBuffered
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from celosia.arch.access import Access
-from celosia.arch.latency import lines_wait, reader_latency
+from celosia.arch.latency import has_line_register, reader_latency
 from celosia.hdl.component import Component
 from celosia.hdl.memory.requests import Requests
 from celosia.hdl.ports import ReadPort
@@ -48,7 +48,7 @@ class RowReader(Component):
         width, depth = self.o.p.shape().size, self.ahead
         line, valid = Cat(self.port.data, requests.note), self.port.valid
         queue = SyncFIFOBuffered
-        if lines_wait(self.access, self.stages):
+        if has_line_register(self.access, self.stages):
             line, valid = delay(m, line, 1), delay(m, valid, 1, reset=True)
             queue = SyncFIFO
         m.submodules.fifo = fifo = queue(width=width, depth=depth)

@@ -11,7 +11,7 @@ import cocotb
 from amaranth.utils import ceil_log2
 from cocotb.triggers import FallingEdge, RisingEdge
 
-from celosia.arch.ddr3 import CHIPS, DELAYS, SLIPS, Ddr3Start, Kind, Step, start_of
+from celosia.arch.ddr3 import CHIPS, DELAYS, SLIPS, Ddr3Start, Kind, Step, start_up_steps
 from celosia.tb.benches.common import rng, start_clock
 from celosia.tb.devices.ddr3 import REGISTERS, SEQUENCE, Bus
 from celosia.tb.machine.toolchain import PERIOD_NS
@@ -58,7 +58,7 @@ async def chips_are_started(dut: Any) -> None:
     output ``failed`` is 1 if a lane of the model is bad, otherwise 0.
     """
     random = rng()
-    start = start_of(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
+    start = start_up_steps(CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
     woken = len(start.wake)
     for windows, broken, delays, places in _CASES:
         await start_clock(dut, random)

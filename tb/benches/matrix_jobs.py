@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from celosia.arch.config import Config
-from celosia.arch.formats import chosen, index_of
+from celosia.arch.formats import format_select_flags, index_of
 from celosia.arch.isa import DEFINITIONS, RING_SLOTS, Engine, Opcode
 from celosia.arch.latency import array_latency
 from celosia.hdl.ports import command_layout
@@ -235,7 +235,7 @@ class Jobs:
             {"b_transpose"} if config.array.b_transpose and self._rng.random() < 0.5 else set()
         )
         if config.formats and self._rng.random() < 0.6:
-            b_flags = {*chosen(int(self._rng.integers(1, len(config.formats) + 1)))}
+            b_flags = {*format_select_flags(int(self._rng.integers(1, len(config.formats) + 1)))}
             b_flags |= {"grouped"} if config.weight_group and self._rng.random() < 0.5 else set()
             k *= int(self._rng.integers(1, 5))
         a_flags: set[str] = set()
@@ -257,7 +257,7 @@ class Jobs:
                 most = 2 * config.array.rows * -(-k // config.array.rows)
                 k = int(self._rng.integers(most - 2 * config.array.rows, most)) + 1
                 narrow = [at for at, form in enumerate(config.formats) if form.paired]
-                form = chosen(1 + int(self._rng.choice(narrow)))
+                form = format_select_flags(1 + int(self._rng.choice(narrow)))
                 form |= {"grouped"} if config.slot_scales and self._rng.random() < 0.7 else set()
                 self.add(Opcode.MATMUL, self._rows(n), k, n, {*form, "resident"}, slot)
         else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from celosia.arch.config import Config
-from celosia.arch.formats import WeightFormat, chosen
+from celosia.arch.formats import WeightFormat, format_select_flags
 from celosia.arch.instruction import Instruction
 from celosia.arch.isa import DEFINITIONS, FACTOR_SHIFT, FORMAT_FLAGS, PAIR_FLAGS, WIDE_FLAGS, Opcode
 
@@ -98,7 +98,7 @@ class InstructionMaker:
         if not formats or "resident" in flags or self.rng.random() < 0.5:
             return flags, None
         index = 1 + self._below(len(formats))
-        formatted = flags - {"b_transpose", "append"} | chosen(index)
+        formatted = flags - {"b_transpose", "append"} | format_select_flags(index)
         if self.config.weight_group and self.rng.random() < 0.5:
             formatted |= {"grouped"}
         return formatted, formats[index - 1]

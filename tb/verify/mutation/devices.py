@@ -6,7 +6,7 @@ The modelled chips are smaller and start sooner than real chips, so that benches
 from dataclasses import replace
 
 from celosia.arch.ddr3 import CHIPS as DDR3_CHIPS
-from celosia.arch.ddr3 import start_of
+from celosia.arch.ddr3 import start_up_steps
 from celosia.arch.flash import CHIPS as FLASH_CHIPS
 from celosia.arch.psram import CHIPS as PSRAM_CHIPS
 from celosia.arch.sdram import CHIPS as SDRAM_CHIPS
@@ -53,7 +53,7 @@ LONGEST = 4
 
 
 def _starter() -> Starter:
-    start = start_of(DDR3_CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
+    start = start_up_steps(DDR3_CHIPS["MT41K64M16"], REGISTERS, SEQUENCE, (0, 1))
     quick = tuple(replace(step, wait=min(step.wait, LONGEST)) for step in start.wake)
     return Starter(replace(start, wake=quick))
 
