@@ -57,8 +57,8 @@ def operations(recording: Recording, places: Sequence[Place], config: Config) ->
     """Return the cost of each operation in a recorded run, in the order of the first cycles.
 
     ``places`` has the tensor of each command. A cycle counts for the matrix engine's operation, or
-    for the vector engine's if only that engine is busy. An idle cycle counts for the next
-    operation, or the last one.
+    for the vector engine's if the matrix engine is idle. A cycle without work counts for the next
+    operation, or else for the last one.
     """
     spans: dict[str, list[Span]] = {}
     for begin, end, name in _intervals(recording, places):

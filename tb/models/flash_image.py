@@ -36,9 +36,9 @@ def flash_image(
 ) -> FlashImage:
     """Return a flash image that loads an encoder at power-on and runs it on each input in ``rows``.
 
-    The board sends each class as its label, or as its number without ``labels``. ``payload`` limits
-    the bytes of a request to its link. Raises :class:`InputError` for a wrong input or too little
-    memory.
+    The board sends the label of each input's class, or the class's number if ``labels`` is empty.
+    ``payload`` is the largest payload of the link (bytes). Raises :class:`InputError` if an input
+    is wrong, or external memory is too small.
     """
     check_room(code, memory_bytes)
     config = code.config.replace(trace=False)
@@ -58,9 +58,9 @@ def text_flash_image(
 ) -> FlashImage:
     """Return a flash image with which a board's language model continues a prompt at power-on.
 
-    The text ends after ``steps`` new tokens, or earlier. ``payload`` limits the bytes of a request
-    to the board's link. Raises :class:`InputError` for an unusable prompt, too little memory, or an
-    encoder-decoder.
+    The text ends after ``steps`` new tokens, or earlier. ``payload`` is the largest payload of the
+    link (bytes). Raises :class:`InputError` if the prompt is unusable, external memory is too
+    small, or the model is an encoder-decoder.
     """
     if program.lookups:
         raise InputError(

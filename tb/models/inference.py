@@ -145,8 +145,8 @@ def run_inferences(
 ) -> Inferences:
     """Run a compiled model on inputs, on a new machine; return outputs and measurements.
 
-    ``simulator`` is a simulator's name or ``golden``. If ``window`` is not 0, a simulated run is
-    recorded in windows of this number of cycles. :func:`infer` has the other arguments. Raises
+    ``simulator`` is a simulator's name, or ``golden``. If ``window`` is not 0, a simulator records
+    the runs in windows of ``window`` cycles. Other arguments are those of :func:`infer`. Raises
     :class:`InputError` if the simulator cannot run.
     """
     machine = make_machine(compiled.config, simulator, compiled.memory_bytes, timing)

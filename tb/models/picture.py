@@ -34,8 +34,8 @@ def draw(
     """Write a PNG file with images of digits, the cycles of each model, and a timeline.
 
     ``results`` has each model's measurements, and ``images`` [count, 8, 8] are the inputs. The
-    timeline shows ``recording``, an inference of the first model. Raises :class:`InputError` if the
-    file cannot be written.
+    timeline shows ``recording``, an inference of the first model, or is absent. Raises
+    :class:`InputError` if the file cannot be written.
     """
     clocked = any(result["where"] for result in results)
     heights = [1.35, 1.6 + 0.25 * len(results), 2.6]

@@ -42,9 +42,9 @@ class Place:
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
     """Return, for each recorded command, the tensor that the command helps to compute.
 
-    ``written`` has the part of a tensor that each vector command writes. Other commands have the
-    place of the first command that reads their result, but a STORE has the tensor that it stores.
-    Unknown places are empty.
+    ``written`` has the part of a tensor that each vector command writes. Any other command belongs
+    to the tensor of the first command that reads its result, but a STORE to the tensor that it
+    stores. An unknown tensor has an empty name.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     # If a program was not compiled from a model, the place of a vector command is its opcode.

@@ -152,9 +152,9 @@ def testbench_files(
 ) -> dict[str, str]:
     """Return the files of an accelerator's testbench, a dictionary from file name to text.
 
-    The testbench loads the program ``words`` from the file ``program``, and the content ``memory``,
-    then executes ``steps``. Loading and each run may take ``limit`` cycles. ``top`` names the
-    accelerator's module.
+    The testbench loads the instructions ``words`` (in the file ``program``) and external memory's
+    content ``memory``. Then it executes ``steps``. Loading, and each run, may take ``limit``
+    cycles. ``top`` is the accelerator's module.
     """
     ports = interface(config)
     defines: dict[str, int | str] = {name: ports[name] for name in _WIDTHS}

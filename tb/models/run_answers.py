@@ -29,9 +29,9 @@ def run_answers(
 ) -> dict[str, Any]:
     """Answer questions by a language model on a machine; return the accuracy and the cycles.
 
-    ``answers`` lists pairs (question, right answer). The float model ``source`` answers them, too.
-    ``progress`` gets the numbers of answered and all questions. Raises :class:`InputError` if a
-    question or the simulator cannot be used.
+    ``answers`` lists pairs (question, right answer). The float model ``source`` answers the
+    questions, too, if it is not None. ``progress`` gets the numbers of answered and of all
+    questions. Raises :class:`InputError` for an unusable question or simulator.
     """
     questions = [source_tokens(program, tokenizer, question) for question, _ in answers]
     session = TextSession(program, machine, timing)

@@ -67,9 +67,9 @@ def read_inputs(
 ) -> tuple[Inputs, Inputs, NDArray[np.int64] | None]:
     """Return a run's first ``count`` inputs, its calibration inputs, and the labels of all inputs.
 
-    Without inputs in ``files``, the inputs are Celosia's images of digits. Unknown labels are None.
-    Raises :class:`InputError` if a file or ``count`` cannot be used, or if inputs are missing for
-    the model.
+    If ``files`` gives no inputs, the inputs are Celosia's images of digits. Unknown labels are
+    None. Raises :class:`InputError` if a file or ``count`` cannot be used, or if ``files`` gives no
+    inputs for a model of other data than images.
     """
     # Calibration inputs: training images, a given file, example sentences for texts, or all inputs.
     if not files.given():

@@ -25,7 +25,10 @@ _UNWRITTEN = 0xA5  # a byte of the scratchpad that no instruction has written
 
 
 def widths_of(program: Artefact) -> tuple[int, ...]:
-    """Return the numbers of bits with which a program's weights can be read."""
+    """Return the widths (bits) at which a program can read its weights.
+
+    Nested weights have several widths, other weights have one.
+    """
     return BITS if is_nested(program.graph) else BITS[:1]
 
 
@@ -70,12 +73,16 @@ class CheckedMachine(Interpreter):
         self.sp.fill(_UNWRITTEN)
 
     def load_program(self, words: Sequence[int]) -> None:
-        """Load a program, and forget the entry points that were checked before."""
+        """Load a program; each start address of the new program is checked at its first run."""
         super().load_program(words)
         self._checked = set[int]()
 
     def start(self, pc: int = 0) -> Report:
-        """Check the program from ``pc`` on with the registers of its first run, then run it."""
+        """Run the program from the word address ``pc`` to HALT, after a check for races of engines.
+
+        Only the first run from each address is checked, with the registers of this run. Raises
+        :class:`ProgramError` if the check fails.
+        """
         if pc not in self._checked:
             check(self.words, self.config, pc, self.registers)
             self._checked.add(pc)
@@ -101,18 +108,22 @@ def decoder_error(program: Artefact, texts: Sequence[Sequence[int]]) -> str:
 
 
 def session_of(program: Artefact, *machine: Any) -> TextSession:
-    """Return the session of a program's texts: one after another, or two at once."""
+    """Return a session in which a machine runs a language model on texts.
+
+    If the program processes two texts at once, the session is a :class:`TextsSession`. Otherwise
+    the session is a :class:`TextSession`, which processes one text after another.
+    """
     return (TextsSession if program.batch > 1 else TextSession)(program, *machine)
 
 
 def wrong_tensors(
     session: TextSession, texts: Sequence[Sequence[int]], bits: int = OPERAND_BITS
 ) -> str:
-    """Run a decoder on token sequences; return the names of wrong tensors, separated by commas.
+    """Run a language model on texts; return the names of wrong tensors, separated by commas.
 
-    If the session's machine is a circuit, its tensors must equal the golden machine's. If it is the
-    golden machine, the logits and chosen tokens must equal the integer reference's. ``bits`` (8, 4
-    or 2) is the number of upper bits read of each weight.
+    ``texts`` are lists of token numbers. Logits and chosen tokens are compared with the integer
+    reference's. A circuit's tensors are also compared with the golden machine's. ``bits`` (8, 4 or
+    2) is the number of upper bits read of each weight.
     """
     session.bits = bits
     if isinstance(session, TextsSession):

@@ -54,8 +54,8 @@ class Turn:
 class TextSession:
     """A text that a language model processes token by token on a machine, or on a named simulator.
 
-    Tokens, and tensors on a trace port, are compared with the golden machine's. The golden
-    machine's tokens are compared with the integer reference's. Raises :class:`InputError` if a
+    Chosen tokens, and tensors on a trace port, are compared with the golden machine's. Chosen
+    tokens are also compared with the integer reference's. Raises :class:`InputError` if the
     simulator cannot run.
     """
 
@@ -232,11 +232,11 @@ def run_tokens(
     timing: MemoryTiming,
     bits: int,
 ) -> tuple[list[NDArray[np.float64]], Turn]:
-    """Run a language model on several texts; return the logits for each text, and measurements.
+    """Run a language model on several texts; return the logits after each text, and measurements.
 
-    A text is a row of token numbers [n], an encoder-decoder's source text. Logits [vocabulary] are
-    those of the next token. The measurements are sums over all runs, with those that load weights
-    onto the chip.
+    A text is an array of token numbers [n], an encoder-decoder's source text. The logits
+    [vocabulary] are those of the next token. The measurements are sums over all runs, including
+    those that load weights onto the chip.
     """
     session, outputs = TextSession(program, machine, timing), []
     session.bits, total = bits, session.setup

@@ -28,9 +28,9 @@ class TextsSession(TextSession):
     ) -> list[int | None]:
         """Process one token of each text; return the results of ``choose``, one for each text.
 
-        ``choose`` is called with a text's index after its token. There, :meth:`logits` and
-        :meth:`TextSession.choose` give this text's next token. A text with None in ``tokens`` is
-        left out, and its result is None.
+        After a text's token, ``choose`` is called with the text's index (0 or 1). In this call,
+        :meth:`logits` and :meth:`TextSession.choose` give the text's next token. A text with None
+        in ``tokens`` is left out, and its result is None.
         """
         # A text without a new token gets its last token again, at the same position.
         positions = [

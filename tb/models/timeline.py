@@ -27,8 +27,9 @@ def timeline(
 ) -> dict[str, Any]:
     """Return a recorded run as a dictionary in the Trace Event Format; 1 microsecond is 1 cycle.
 
-    There are tracks for the model's operations ``done``, and for each engine's commands and waits
-    for other engines. Counters show the array's activity (%) and external memory's bytes per cycle.
+    One track shows the model's operations. Each engine has a track with its commands and its waits
+    for other engines. Counters show the array's activity (%), and the bytes per cycle of external
+    memory.
     """
     events = list(_names(title))
     for operation in done:

@@ -49,9 +49,9 @@ def trace_model(
 ) -> Traced:
     """Run a model on the first input from ``files``, and return the recorded inference.
 
-    Without inputs in ``files``, the input is a test image of a digit. An encoder for any length is
-    compiled for ``tokens`` tokens. Raises :class:`InputError` if the model, the simulator or a file
-    cannot be used.
+    If ``files`` gives no inputs, the input is an image of a digit. An encoder that accepts any
+    length is compiled for ``tokens`` tokens. Raises :class:`InputError` if the model, the simulator
+    or a file cannot be used.
     """
     check_clocked(simulator)
     source = load_source(model, tokens)

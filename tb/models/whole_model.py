@@ -14,11 +14,11 @@ from celosia.generators.reference.integers import evaluate, fused_away
 
 
 def in_use(name: str, tensor: Ints, model: ModelDescription, length: int) -> Ints:
-    """Return a tensor without elements of padding tokens or outside of the attention window.
+    """Return the elements of a tensor that a comparison of two tensors must include.
 
-    ``length`` is the number of tokens without padding; other rows, and columns of scores and
-    probabilities, are removed. With an attention window, scores and probabilities outside of it are
-    0 instead.
+    Rows of padding (from row ``length`` on) are removed, and in attention scores and probabilities
+    also columns of padding. If the model has an attention window, scores and probabilities outside
+    of the window become 0 instead.
     """
     pairs = name.rpartition(".")[2] in ("scores", "probabilities")
     if pairs and model.window:
