@@ -67,10 +67,10 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
 def with_zero_tiles(
     rng: np.random.Generator, weights: Weights, config: Config, share: float, of: str = ""
 ) -> Weights:
-    """Return ``weights`` with a random share ``share`` of each matrix's tiles set to zero.
+    """Return ``weights`` with random tiles of its matrices set to zero.
 
-    A tile has the size of the array of ``config``. Only matrices whose names contain ``of`` are
-    changed.
+    ``share`` is the proportion of zero tiles in each matrix. A tile has the size of the multiplier
+    array of ``config``. Only matrices whose names contain the text ``of`` are changed.
     """
     cols, rows = config.array.cols, config.array.rows
     changed = dict(weights)

@@ -63,8 +63,8 @@ def clearing(config: Config, zeros: int = 0) -> list[Instruction]:
 def clearing_sums(config: Config) -> list[Instruction]:
     """Return DRAIN instructions that clear the accumulators.
 
-    The instructions must run after those of :func:`clearing`; otherwise they write other values
-    than zeros to the scratchpad.
+    The instructions of :func:`clearing` must run before these DRAIN instructions. Otherwise the
+    DRAIN instructions write values other than zero to the scratchpad.
     """
     program = []
     for first, count in _pieces(config.accumulators.depth, config.bank_bytes // config.array.cols):
@@ -238,9 +238,9 @@ def random_program(
 ) -> RandomProgram:
     """Return a random program: loads, then ``steps`` random instructions, then drains.
 
-    With ``alone``, the program first clears the memories that a reset does not clear. Without
-    ``alone``, all on-chip memories must be zero before the run. Some instructions run more than
-    once, in loops.
+    Loads read external memory, and drains read the accumulators. If ``alone`` is true, the program
+    first clears the memories that a reset does not clear. Otherwise all on-chip memories must be
+    zero before the run.
     """
     row_bytes = -(-64 // config.mem_bytes) * config.mem_bytes
     data = rng.integers(0, 256, (IMAGE_ROWS, row_bytes)).astype(np.uint8)

@@ -51,10 +51,11 @@ def companions(opcode: Opcode, flag: str, config: Config) -> frozenset[str]:
 
 @cache
 def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
-    """Return the largest legal value of an instruction's size, such as m (rows), or 0.
+    """Return the largest legal value of one size of an instruction, such as m (rows).
 
-    The instruction has the flag ``flag``, or no flag if this is empty, and its other sizes are the
-    smallest. Its matrices must fit the memories. The result is 0 if no such instruction is legal.
+    The instruction has the flag ``flag``, or no flag if ``flag`` is empty. The other sizes of the
+    instruction are the smallest, and its matrices must fit the memories. The result is 0 if no
+    value is legal.
     """
     rng = np.random.default_rng(0)
     flags = companions(opcode, flag, config)
@@ -98,9 +99,9 @@ def build(
 ) -> Instruction | None:
     """Return a random instruction with the given flags and sizes, or None if no attempt succeeds.
 
-    ``asked`` has the required sizes, by names such as ``m``. Other sizes are random, or the
-    smallest in the last attempt, which is the only one with ``least``. The result is legal, and its
-    matrices fit the memories.
+    ``asked`` maps sizes, such as ``m``, to required values. Other sizes are random, but the
+    smallest in the last attempt. If ``least`` is true, the last attempt is the only one. The
+    instruction is legal, and its matrices fit the memories.
     """
     if index_of(flags) > len(config.formats):
         return None

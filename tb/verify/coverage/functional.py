@@ -48,8 +48,9 @@ class Goal:
 def goals(config: Config) -> tuple[Goal, ...]:
     """Return the goals of functional coverage: legal instructions with boundary values of a size.
 
-    Each size has four values: 1, the number of elements that the hardware processes at once, one
-    more, and the largest for which the matrices fit the scratchpad.
+    A size is an operand that is a number of rows, columns or bytes. The boundary values are 1, the
+    number n that the hardware processes at once, n + 1, and the largest value for which the
+    matrices fit the memories.
     """
     return tuple(_goals(config))
 

@@ -168,8 +168,9 @@ class DirectedProgram:
     def wait_for_store(self, goal: Goal) -> None:
         """Append a STORE, and a matrix instruction that waits until the STORE has ended.
 
-        The matrix instruction is that of the coverage goal ``goal``. It takes a dependency token
-        that the STORE sends at its end, and so covers the circuit that waits for this token.
+        The STORE sends a dependency token at its end, and the matrix instruction takes this token.
+        Together they cover the circuit that waits for the token. The matrix instruction is that of
+        the coverage goal ``goal``.
         """
         operands = {"dram_addr": SOURCE_BYTES, "dram_stride": _ROW, "sp_stride": _ROW}
         operands |= {"m": self.config.bank_bytes // _ROW, "row_bytes": _ROW}

@@ -176,11 +176,11 @@ class FaultMachine(VerilatorMachine):
         return Flip(site, word, bit, int(rng.integers(self.cycles)))
 
     def inject(self, flip: Flip, *, whole: bool = False) -> Ran:
-        """Repeat the last run with ``armed`` true, with the fault ``flip``; return the outcome.
+        """Repeat the last recorded run with the fault ``flip``; return the outcome.
 
-        If ``whole`` is true, every cycle is simulated. Otherwise the simulation begins shortly
-        before the fault, and stops when the fault can have no effect. After a whole run, memory and
-        registers have its results.
+        A run is recorded if ``armed`` was true at its start. If ``whole`` is true, every cycle is
+        simulated, and memory and registers have the results. Otherwise the simulation begins
+        shortly before the fault, and stops when the fault can have no effect.
         """
         # Nothing is simulated if the word is overwritten before it is read. A run is as before when
         # all registers, and all words still to be read, are equal.

@@ -24,7 +24,10 @@ BEFORE, CONTEXT = 6, 32
 
 
 class Problem(ABC):
-    """A machine that runs inferences of a model, into whose repetitions faults are injected."""
+    """Inferences of a model on a simulated machine, for fault injection.
+
+    Each inference first runs without a fault. Then the run is repeated, each time with one fault.
+    """
 
     machine: FaultMachine
     expected: bytes
@@ -40,9 +43,9 @@ class Problem(ABC):
     def infer(self, number: int) -> None:
         """Run an inference without a fault, and set ``cycles``, ``expected`` and ``choice``.
 
-        ``number`` modulo ``INFERENCES`` selects the input. If the previous call selected the same
-        input, nothing is run. Raises :class:`RunError` if the result differs from the golden
-        machine's.
+        ``number`` modulo ``INFERENCES`` selects the model's input. If the previous call selected
+        the same input, this call does nothing. Raises :class:`RunError` if the machine's result
+        differs from the golden machine's.
         """
         number %= INFERENCES
         if number != self._number:
@@ -94,15 +97,16 @@ class DigitsProblem(Problem):
         return self.machine.read_memory(self._compiled.output_addr, self._compiled.output_count)
 
     def chosen(self, outputs: bytes) -> int:
-        """Return the class of the largest output."""
+        """Return the class with the largest output; ``outputs`` are the bytes of all outputs."""
         return int(np.argmax(self._compiled.read_output(outputs)[0]))
 
 
 class TextProblem(Problem):
-    """Inferences of a language model; each processes one random token after ``BEFORE`` others.
+    """Inferences of a language model, for fault injection.
 
-    The result is the largest logit and its token, so errors in the new keys and values do not show.
-    Raises :class:`InputError` without the field ``argmax``, or for an encoder-decoder.
+    An inference processes one random token after ``BEFORE`` others. Its result is the next token
+    with its logit, so errors in new keys and values do not show. Raises :class:`InputError` if
+    ``argmax`` is false, or the model is an encoder-decoder.
     """
 
     def __init__(self, model: str, config: Config):

@@ -49,11 +49,11 @@ def results(
     jobs: int,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Prove properties, at most ``jobs`` at a time; return a list with one dictionary for each.
+    """Prove properties, at most ``jobs`` at a time; return one dictionary for each property.
 
-    With ``broken``, mutants are examined, and counterexamples expected. ``holds`` names the proven
-    cycles. ``tell`` gets the numbers of finished and all proofs. Raises :class:`RunError` if a tool
-    fails.
+    If ``broken`` is true, mutants are tried, and counterexamples expected. ``holds`` is a text with
+    the number of proven cycles. ``tell`` is called with the numbers of finished and of all proofs.
+    Raises :class:`RunError` if a tool fails.
     """
     with Store(None) as store:
         outcomes = list(

@@ -12,8 +12,8 @@ class Harness(wiring.Component):
     """A circuit under proof, with the assumptions and assertions of the proof.
 
     ``ports`` are the circuit's ports. ``state(module, circuit, harness)`` adds the assumptions and
-    assertions. ``probes`` has shapes of inputs, each connected to a signal in the circuit. Without
-    ``reset``, the circuit is never reset.
+    assertions. ``probes`` maps further inputs to shapes; each input stands for a signal in the
+    circuit. If ``reset`` is false, the circuit is never reset.
     """
 
     def __init__(

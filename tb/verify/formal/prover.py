@@ -77,9 +77,9 @@ def properties(
 ) -> tuple[Property, ...]:
     """Return a :class:`Property` for each name in ``harnesses``.
 
-    The fields ``harness`` and ``probes`` come from the arguments, and all others from the file
-    properties.toml. Names in braces in a statement are replaced: with the argument ``width=8``,
-    ``{width}`` becomes ``8``.
+    ``harnesses`` maps a property's name to the function that returns the circuit to prove.
+    ``probes`` maps the name to added inputs of this circuit. Other fields come from the file
+    properties.toml. With the argument ``width=8``, ``{width}`` in a statement becomes ``8``.
     """
     probes_of = {name: (probes or {}).get(name, {}) for name in harnesses}
     proofs = []
@@ -101,10 +101,11 @@ def missing_tools() -> list[str]:
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Try to prove a property, for its mutant if ``broken`` is true; return None if it is proven.
+    """Try to prove a property; return None if the proof succeeds.
 
-    Otherwise return the failing assertion's position in the source, and its cycle (``step``) from
-    power-on, or ``induction step 0``. Raises :class:`celosia.arch.errors.RunError` if a tool fails.
+    If ``broken`` is true, the property's mutant is tried. The result of a failed proof is the
+    failing assertion's source line, and the cycle from power-on (``step``) or ``induction step 0``.
+    Raises :class:`celosia.arch.errors.RunError` if a tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
     text = rtlil.convert(proof.harness(module), name=_TOP).replace(f"{ROOT}{os.sep}", "")

@@ -92,9 +92,11 @@ def random_options(rng: np.random.Generator, config: Config) -> Options:
 
 
 def differs(compiled: Artefact, weights: Weights, inputs: Sequence[NDArray[Any]]) -> str:
-    """Return a compiled encoder's first error as a sentence, or an empty text if there is none.
+    """Return the first error of a compiled encoder as a sentence, or an empty text.
 
-    ``inputs`` are inputs of the float model with the weights ``weights``.
+    An error is a race of engines, or a tensor on the golden machine that differs from the integer
+    reference. ``inputs`` are inputs of the float model, and ``weights`` its weights, for an
+    embedding that the host computes.
     """
     model = compiled.graph.description
     return encoder_error(

@@ -25,11 +25,11 @@ LENGTH = 12
 
 
 def trial(rng: np.random.Generator, *, on_circuit: bool) -> dict[str, Any]:
-    """Compile a random decoder for a random machine, and compare its results for random texts.
+    """Compile a random decoder for a random machine, and check its results for random texts.
 
-    With ``on_circuit``, the circuit also runs. The result is that of
-    :func:`celosia.tb.verify.fuzz.models.run`, without ``refused``. Raises :class:`InputError` if
-    the compiler refuses the decoder.
+    The golden machine is compared with the integer reference, and the circuit with both if
+    ``on_circuit`` is true. ``mismatch`` names the wrong tensors, or is empty. Raises
+    :class:`InputError` if the compiler refuses the decoder.
     """
     config, model = random_text_machine(rng), random_text_model(rng)
     # Most of the reasons for a refusal during calibration.
@@ -77,7 +77,8 @@ def _random_use(rng: np.random.Generator, decoder: Decoder, config: Config) -> d
 def random_texts(rng: np.random.Generator, program: Artefact) -> list[list[int]]:
     """Return two random texts for a compiled decoder, each a list of token numbers.
 
-    A text may have more tokens than the cache, if the model accepts that many.
+    If the model accepts more tokens than its KV cache has room for, a text may be longer than the
+    cache.
     """
     longest = min(program.places, program.cache.capacity + LENGTH // 2)
     lengths = rng.integers(STEPS + 1, longest + 1, 2)

@@ -52,9 +52,9 @@ END"""
 def equivalent(mutated: Mutants, suspects: Sequence[Mutant], seconds: int = SECONDS) -> set[int]:
     """Return the numbers of the mutants in ``suspects`` that are proven equivalent to the unit.
 
-    An equivalent mutant has the unit's outputs in every cycle from power-on; payloads are compared
-    while ``valid`` is 1. ``seconds`` limits one induction. Proven mutants are recorded in
-    ``mutated.folder``.
+    An equivalent mutant has the unit's outputs in every cycle from power-on, but payloads of
+    streams may differ while ``valid`` is 0. ``seconds`` limits each proof by induction. Proven
+    mutants are recorded in ``mutated.folder``.
     """
     version = digest(Path(__file__).read_text(encoding="utf-8"))
     kept = {

@@ -63,8 +63,9 @@ class Mutants:
 def mutate(component: Component, count: int, seed: int, without: Sequence[str] = ()) -> Mutants:
     """Return ``count`` mutants of a component; Yosys chooses the changed cells.
 
-    One netlist contains all mutations, so that one simulation can run each mutant. ``without``
-    names submodules whose cells are not changed, as paths with dots.
+    All mutations are in one netlist, in which a number selects one mutation, so that one simulation
+    can run each mutant. ``without`` lists paths of submodules, with dots, whose cells are not
+    changed.
     """
     # What Yosys chooses depends on the order of places, which must not on where they are.
     text = rtlil.convert(component, name="top").replace(f"{PACKAGE}/", "").replace(f"{ROOT}/", "")
