@@ -175,7 +175,7 @@ def sum_width(config: MatrixConfig, products: int) -> int:
     return min(config.accumulators.width, (products * largest * weight).bit_length() + 1)
 
 
-def enter(
+def subtract_zero_point(
     m: Module, config: MatrixConfig, operands: Any, elements: Any, count: Any, zero: Any
 ) -> None:
     """Drive ``operands`` with the first ``count`` elements minus the zero point, one cycle later.

@@ -6,7 +6,7 @@ from amaranth.lib.wiring import In, Out
 
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.array import activation_layout, enter, gated_width, slots_of
+from celosia.hdl.matrix.array import activation_layout, gated_width, slots_of, subtract_zero_point
 from celosia.hdl.matrix.streamer import vector_layout
 from celosia.hdl.stream.fields import carry, inputs, outputs
 from celosia.hdl.stream.flow import Flow
@@ -47,7 +47,7 @@ class ActivationEntry(Component):
             first = note.valid & ((note.part.place == 0) | alone)
         if config.array.wide:
             first = note.valid & (~note.wide | note.low)
-        enter(m, config, self.o.payload.a, self.elements, note.k, note.zero)
+        subtract_zero_point(m, config, self.o.payload.a, self.elements, note.k, note.zero)
         # The lower bits of the first elements meet these once more.
         for row in range(config.low_rows):
             with m.If(note.lower):

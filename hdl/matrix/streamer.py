@@ -9,7 +9,7 @@ from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
 from celosia.hdl.matrix.array import multiply_fields
 from celosia.hdl.matrix.weights import job_layout
-from celosia.hdl.matrix.wide import byte_members, bytes_of, rounded, shift_members
+from celosia.hdl.matrix.wide import add_carries, byte_select_fields, bytes_of, shift_members
 from celosia.hdl.ports import ReadPort
 from celosia.hdl.stream.fields import carry
 from celosia.hdl.stream.pipeline import delay
@@ -34,7 +34,7 @@ def vector_layout(config: MatrixConfig) -> data.StructLayout:
             "last": 1,
             "push": unsigned(len(Engine)),
             **multiply_fields(config),
-            **byte_members(config),
+            **byte_select_fields(config),
             **shift_members(config),
         }
     )
@@ -100,7 +100,7 @@ class ActivationStreamer(Component):
         ]
         read = list(self.a.data)[: config.array.rows]
         if config.array.wide:
-            read = rounded(*bytes_of(self.a.data, config.array.rows, late.wide, late.low))
+            read = add_carries(*bytes_of(self.a.data, config.array.rows, late.wide, late.low))
         m.d.comb += [element.eq(byte) for element, byte in zip(self.elements, read, strict=True)]
         run = self.i.valid & job.tile.product
         whole = Const(1, 1)

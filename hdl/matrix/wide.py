@@ -12,7 +12,7 @@ from celosia.hdl.stream.fields import present
 from celosia.hdl.stream.pipeline import delay
 
 
-def byte_members(config: MatrixConfig) -> dict[str, Any]:
+def byte_select_fields(config: MatrixConfig) -> dict[str, Any]:
     """Return the optional fields that select which bytes of INT16 elements the array multiplies.
 
     The result is a dictionary from a field's name to its shape, empty if the machine has only INT8
@@ -46,7 +46,7 @@ def bytes_of(
     return words, [wide & ~low & line[2 * at][OPERAND_BITS - 1] for at in places]
 
 
-def rounded(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
+def add_carries(words: Iterable[Any], more: Iterable[Value]) -> list[Value]:
     """Return a list of signed sums of 9 bits: each byte of ``words`` plus the byte's carry bit.
 
     ``more`` has the carry bits; :func:`bytes_of` returns bytes and carry bits. Low bytes are

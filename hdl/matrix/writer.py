@@ -7,10 +7,16 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.formats import PAIRED_BITS
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.hdl.component import Component
-from celosia.hdl.matrix.array import enter, has_column_copies, slots_of, strobes, weight_layout
+from celosia.hdl.matrix.array import (
+    has_column_copies,
+    slots_of,
+    strobes,
+    subtract_zero_point,
+    weight_layout,
+)
 from celosia.hdl.matrix.blocks import BlockEncoder
 from celosia.hdl.matrix.decoder import WeightDecoder, step_layout
-from celosia.hdl.matrix.wide import byte_members, bytes_of, rounded
+from celosia.hdl.matrix.wide import add_carries, byte_select_fields, bytes_of
 from celosia.hdl.stream.fields import carry, present
 from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import KEPT, delay, spread
@@ -52,7 +58,7 @@ class WeightWriter(Component):
         }
         if config.formats:
             note["step"] = step_layout(config.formats, config.weight_group)
-        note |= byte_members(config)
+        note |= byte_select_fields(config)
         super().__init__(
             {
                 "i": In(Flow(data.StructLayout(note))),
@@ -84,7 +90,7 @@ class WeightWriter(Component):
             count = delay(m, count, 1)
             more = [delay(m, one, 1) for one in more]
         if config.array.wide:
-            elements = rounded(elements, more)
+            elements = add_carries(elements, more)
         lower = []
         if config.packed_cache:
             elements, lower = self._pairs(m, valid, note, count, elements)
@@ -111,7 +117,7 @@ class WeightWriter(Component):
         zero = note.zero if config.array.zero_points else 0
         for line in self._copies(m):
             m.d.sync += carry(line, note, "column")
-            enter(m, config, line.data, elements, count, zero)
+            subtract_zero_point(m, config, line.data, elements, count, zero)
             for index, bits in enumerate(lower):
                 with m.If(note.lower):
                     m.d.sync += line.data[config.array.rows - 1 - index].eq(bits)

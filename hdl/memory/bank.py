@@ -52,7 +52,7 @@ class Bank(Component):
         read_offset, write_offset = self.read_addr[low:width], self.write_addr[low:width]
         read_rows = self._rows(m, "read", self.read_addr[width:], read_offset)
         write_rows = self._rows(m, "write", self.write_addr[width:], write_offset)
-        write_data = together(list(self.write_data), self.align)
+        write_data = join_groups(list(self.write_data), self.align)
         found = Signal(data.ArrayLayout(unsigned(8 * self.align), len(lanes)), reset_less=True)
         memories = []
         for lane in lanes:
@@ -81,7 +81,7 @@ class Bank(Component):
         return [Mux(offset > lane, after, row) for lane in range(self.line_bytes // self.align)]
 
 
-def together(values: Sequence[Value], count: int) -> Sequence[Value]:
+def join_groups(values: Sequence[Value], count: int) -> Sequence[Value]:
     """Return adjacent signals joined in groups: a list of words of ``count`` signals each.
 
     The first signal of each group is in the low bits of the group's word.

@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 from celosia.arch.access import Access, next_power_of_two
 from celosia.arch.errors import InputError
 from celosia.hdl.component import Component
-from celosia.hdl.memory.bank import Bank, rotate, together
+from celosia.hdl.memory.bank import Bank, join_groups, rotate
 from celosia.hdl.memory.protected import error_port, errors_of, gather
 from celosia.hdl.ports import ReadPort, WritePort, write_layout
 from celosia.hdl.stream.pipeline import data_register, delay, domain_of
@@ -46,9 +46,9 @@ class WriteLine(Component):
         back = Signal((self.line_bytes // align - 1).bit_length())
         m.d.comb += back.eq(-write.addr[(align - 1).bit_length() :])
         covered = [write.count > place for place in range(width)]
-        covered = together([*covered, *[C(0, 1)] * (self.line_bytes - width)], align)
+        covered = join_groups([*covered, *[C(0, 1)] * (self.line_bytes - width)], align)
         # At most ``width`` bytes are written, so the data repeat with this period.
-        parts = together(list(write.data)[:width], align)
+        parts = join_groups(list(write.data)[:width], align)
         data = rotate(m, "data", parts, back[: (len(parts) - 1).bit_length()])
         m.d.comb += [
             self.mask.eq(Cat(rotate(m, "mask", covered, back))),

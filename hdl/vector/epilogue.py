@@ -27,7 +27,7 @@ from celosia.hdl.stream.slice import slices
 from celosia.hdl.vector.beats import beat_layout, elements, value_layout
 from celosia.hdl.vector.bounds import OutputBounds
 from celosia.hdl.vector.params import word_layout
-from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
+from celosia.hdl.vector.walker import Walker, buffered_addresses, drive_walk_start, walk_layout
 
 
 def saturate16(total: Value) -> Value:
@@ -145,7 +145,9 @@ class Epilogue(Component):
         room = Signal()
         m.d.comb += [
             places.walk.eq(self.o_walk),
-            self.owes.eq(start_walk(m, places, self.start, behind=self.config.fused is not None)),
+            self.owes.eq(
+                drive_walk_start(m, places, self.start, behind=self.config.fused is not None)
+            ),
             values.ready.eq(room & self.words.valid),
             self.words.ready.eq(values.valid & room),
         ]
@@ -166,7 +168,7 @@ class Epilogue(Component):
             requantized.i.valid.eq(valid),
             *(requantized.i.payload[lane].eq(element) for lane, element in enumerate(y)),
         ]
-        self._write(m, requantized.o, made_ahead(m, places, forward=not self.config.fused))
+        self._write(m, requantized.o, buffered_addresses(m, places, forward=not self.config.fused))
 
     def _requantize(self, m, accepted, beats):
         """Return the output elements of the beat accepted ``_requantized`` cycles ago."""

@@ -17,7 +17,7 @@ from celosia.hdl.memory.split_ram import SplitRam
 from celosia.hdl.stream.credits import CreditQueue
 from celosia.hdl.stream.flow import Flow
 from celosia.hdl.stream.pipeline import delay
-from celosia.hdl.vector.walker import Walker, start_walk, walk_layout
+from celosia.hdl.vector.walker import Walker, drive_walk_start, walk_layout
 
 SHIFT_WIDTH = 6
 """Stored width of a shift, which is from -31 to 30 (bits)."""
@@ -48,7 +48,7 @@ def word_layout(config: VectorConfig, *, marked: bool = False) -> data.StructLay
     return data.StructLayout({"word": param_layout(config), **(beat if marked else {})})
 
 
-def held_bits(config: VectorConfig) -> list[int | None]:
+def stored_bit_numbers(config: VectorConfig) -> list[int | None]:
     """Return, for each bit of a parameter word, the number of the stored bit from which it is read.
 
     The memory omits upper bits of a bias or a shift, which equal the highest stored bit of the
@@ -129,11 +129,13 @@ class ParamMemory(Component):
 
     def circuit(self, m):
         level, width = self.config.protected("parameters"), 8 * self.config.access.line_bytes
-        places, lines, held = held_bits(self.config), [], {}
+        places, lines, held = stored_bit_numbers(self.config), [], {}
         m.submodules.walker = walker = Walker(self._addr_width, stages=self.config.stages)
         m.d.comb += [
             walker.walk.eq(self.walk),
-            self.owes.eq(start_walk(m, walker, self.start, behind=self.config.fused is not None)),
+            self.owes.eq(
+                drive_walk_start(m, walker, self.start, behind=self.config.fused is not None)
+            ),
         ]
         for line in range(self.config.param_lines):
             kept = sorted(

@@ -9,7 +9,7 @@ from celosia.hdl.component import Component
 from celosia.hdl.ports import WritePort
 from celosia.hdl.stream.skid import Skid
 from celosia.hdl.stream.slice import RegisterSlice
-from celosia.hdl.vector.walker import Walker, made_ahead, start_walk, walk_layout
+from celosia.hdl.vector.walker import Walker, buffered_addresses, drive_walk_start, walk_layout
 
 WAITING = (Skid, RegisterSlice)
 """Buffers that drive ``ready`` of their input from a register, by latency (0 or 1 cycles)."""
@@ -38,8 +38,8 @@ class SumWriter(Component):
         m.submodules.skid = skid = WAITING[self.stages](self.i.p.shape())
         wiring.connect(m, wiring.flipped(self.i), skid.i)
         m.submodules.places = places = Walker(self.access.addr_width, stages=self.stages)
-        start_walk(m, places, self.start, behind=False)
-        ahead = made_ahead(m, places, forward=self.forward)
+        drive_walk_start(m, places, self.start, behind=False)
+        ahead = buffered_addresses(m, places, forward=self.forward)
         request = self.write.request
         m.d.comb += [
             places.walk.eq(self.walk),

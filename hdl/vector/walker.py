@@ -52,7 +52,7 @@ def place_layout(addr_width: int) -> data.StructLayout:
     )
 
 
-def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
+def drive_walk_start(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Value:
     """Let ``start`` begin a sequence of addresses of ``walker``; return 1 while it waits to begin.
 
     If ``behind`` is true, a sequence follows the previous one without a gap. ``walker.walk``
@@ -73,7 +73,7 @@ def start_walk(m: Module, walker: "Walker", start: Value, *, behind: bool) -> Va
     return start | owed
 
 
-def made_ahead(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
+def buffered_addresses(m: Module, walker: "Walker", *, forward: bool) -> wiring.PureInterface:
     """Return the stream of addresses of ``walker``, after two register slices or none.
 
     The slices exist if ``walker.stages`` is 1. If ``forward`` is true, the second slice stores one
