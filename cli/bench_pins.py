@@ -118,12 +118,12 @@ def _token(
 def encode_at_pins(
     model: str, inputs: Path, board: Board, config: Config, formats: Formats
 ) -> dict[str, Any]:
-    """Run an encoder on the first input of a file, on a simulated board; return named measurements.
+    """Run an encoder on a simulated board; return a dictionary from names to measurements.
 
-    ``model`` is the encoder's name or path, ``inputs`` the file's path. ``formats`` has the number
-    formats of the quantized encoder. Measurements named ``_share`` are fractions of the memory
-    chip's peak rate, as in :func:`decode_at_pins`. Raises :class:`InputError` if the input does not
-    suit the model, or the model does not fit the board.
+    The input is the first one of the file ``inputs``. ``model`` is the encoder's name or path, and
+    ``formats`` has the number formats of the quantized encoder. Values whose names end in
+    ``_share`` are fractions of the memory chip's peak rate. Raises :class:`InputError` if the input
+    does not suit the model, or the model does not fit the board.
     """
     loaded = load(model)
     source = loaded.source

@@ -40,11 +40,16 @@ class Runner:
         fields: Mapping[str, str] | None = None,
         chunk: int = 1,
     ) -> list[Outcome]:
-        """Run a campaign of ``count`` cases with a progress bar; return the outcome of each case.
+        """Run a campaign of ``count`` test cases, and return the outcome of each case.
 
-        ``kind`` names the kind of the cases. ``fields`` are the settings of all cases, and ``job``
-        is the function that runs a case. A worker process gets ``chunk`` cases at a time. If the
-        file ``results`` already has the outcome of a case, the case is not run again.
+        A progress bar is shown.
+
+        - ``kind``: name of the kind of cases.
+        - ``fields``: settings of all cases.
+        - ``job``: function that runs a case.
+        - ``chunk``: number of cases that a worker process gets at a time.
+
+        A case is not run again if the file ``results`` already has its outcome.
         """
         campaign = Campaign(kind, seed, fields or {}, sources())
         with Store(self.results) as store, progress(f"Cases of {kind}") as tell:

@@ -32,11 +32,11 @@ def run_campaign(
     tell: Callable[[int, int], None],
     chunk: int = 1,
 ) -> Iterator[Outcome]:
-    """Run those of a campaign's first ``count`` cases that have no stored outcome; return outcomes.
+    """Run the first ``count`` cases of a campaign, and return the outcomes of these cases.
 
-    The result has the outcomes of all ``count`` cases. If ``job(case)`` raises an exception, this
-    is the case's error. A worker takes ``chunk`` cases at a time; after each chunk, ``tell(done,
-    count)`` is called. The cases of a worker that died are run once more.
+    A case with a stored outcome is not run again. If ``job(case)`` raises an exception, the outcome
+    has the error. A worker takes ``chunk`` cases at a time; after each chunk, ``tell(done, count)``
+    is called. If a worker dies, its cases are run once more.
     """
     there = store.done(campaign)
     left = [index for index in range(count) if index not in there]

@@ -41,9 +41,10 @@ class Accumulators:
     def named(self, name: str, rows: int, *, later: bool = False) -> int:
         """Reserve ``rows`` accumulator rows for the sums ``name``, and return the first row (even).
 
-        Later calls with this name return the same row. If ``later`` is true, rows are reserved from
-        the last row down, otherwise from row 0 up. Rows of the two kinds may overlap, so their sums
-        must not exist at the same time. Raises :class:`FitError` if there are too few rows.
+        Another call with the same name returns the same row. If ``later`` is true, rows are
+        reserved from the last accumulator row down, otherwise from row 0 up. Rows of the two kinds
+        may overlap, so their sums must not exist at the same time. Raises :class:`FitError` if
+        there are too few rows.
         """
         if name not in self._named:
             before = self._taken[later]

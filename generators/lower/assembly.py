@@ -225,11 +225,11 @@ def fastest(
     choices: Iterable[Result],
     best: Trial[Source] | None = None,
 ) -> Trial[Source]:
-    """Return the trial (candidate program) of lowest cost: ``best``, or a result of ``make``.
+    """Return the trial (a program with its predicted cycles) of lowest cost.
 
-    ``make`` is called with each of ``choices``. If it raises :class:`FitError`, the choice is
-    skipped. If all are skipped and ``best`` is None, the first error is raised. The cost is the
-    predicted cycles, then the number of program words.
+    The trials are ``best`` and the results of ``make`` for each of ``choices``. A choice is skipped
+    if ``make`` raises :class:`FitError`. If all are skipped and ``best`` is None, the first of
+    these errors is raised. The cost is the predicted cycles, then the number of program words.
     """
     errors = list[FitError]()
     for each in choices:

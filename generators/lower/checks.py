@@ -1,7 +1,7 @@
 """Checks that a configuration supports a model's operations.
 
 The checks are for units (such as the softmax unit), lengths of rows and sums, alignment, and number
-formats. Whether a model fits the memories is checked later, by the compiler.
+formats. They do not check whether the model fits the memories.
 """
 
 from collections.abc import Sequence

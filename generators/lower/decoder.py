@@ -63,8 +63,8 @@ class Layers(Instructions):
 
         - ``first``: scratchpad address of the tensor's row 0.
         - ``word``: register with the byte offset of the token's row in the vocabulary table.
-        - ``place``: register with the byte offset of a row in the position table. The token's row
-          in this table is ``behind`` rows later.
+        - ``place``: register with a byte offset in the position table. The token's position is the
+          row ``behind`` rows after this offset.
         """
         embedding, dim = self.graph.embedding, self.model.dim
         name = embedding.target.name

@@ -39,7 +39,7 @@ def check_memory(
     """Raise :class:`InputError` before calibration if a large model's weights exceed its memory.
 
     ``memory_bytes`` is the size of external memory; None stands for all that ``mem_addr_width`` can
-    address. Models of fewer than :data:`MANY` weights are checked later.
+    address. Models of fewer than :data:`MANY` weights are not checked.
     """
     attentions = (n for n in builder.network(model).nodes if isinstance(n, network.Attention))
     caches = any(node.key.home is network.Home.CACHE for node in attentions)

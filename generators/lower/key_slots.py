@@ -50,9 +50,10 @@ def query_starts(decoder: Decoder, key_heads: int, *, spaced: bool = False) -> l
 def query_places(decoder: Decoder, key_heads: int, cols: int, *, spaced: bool = False) -> list[int]:
     """Return the indices of the tile columns with queries, in a row of all queries and zeros.
 
-    A tile column has ``cols`` columns. Zeros precede some queries if ``key_heads`` heads share a
-    weight slot. For example, pairs of heads give: head 0, zeros, head 1, head 2, zeros, head 3. The
-    result is ``[0, 2, 3, 5]``. It is empty if ``key_heads`` is 1 or ``spaced`` is true.
+    A tile column has ``cols`` columns. If ``key_heads`` heads share a weight slot, zeros precede
+    some of the queries. For example, pairs of heads give a row of head 0, zeros, head 1, head 2,
+    zeros and head 3, and the result ``[0, 2, 3, 5]``. The result is empty if ``key_heads`` is 1 or
+    ``spaced`` is true.
     """
     if key_heads == 1 or spaced:
         return []
@@ -66,7 +67,7 @@ def with_zero_columns(rescale: Rescale, places: Sequence[int], cols: int) -> Res
 
     - ``rescale``: parameters of the columns of queries.
     - ``places``: ascending indices of the tile columns (``cols`` columns each) with queries. All
-      others contain zeros.
+      other tile columns contain zeros.
     """
     multiplier, shift = rescale.multiplier, rescale.shift
     parameters = []

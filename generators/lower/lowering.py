@@ -115,7 +115,7 @@ class Lowering(Rules):
     def rowwise(self, label: str, ops: Sequence[Rowwise], first_word: int = 0) -> Rows:
         """Return the instructions of successive norms and conversions, with loads of parameters.
 
-        One chunk of rows passes all operations before the next chunk. ``label`` is the first part
+        For each range of rows, the instructions apply all operations. ``label`` is the first part
         of the names of the parameters' scratchpad buffers. In the parameter memory, the parameters
         begin at word ``SPARE_WORDS + first_word``.
         """

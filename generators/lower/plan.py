@@ -222,9 +222,10 @@ class Plan:
     def recomputed_parts(self, op: Linear) -> list[tuple[int, int]]:
         """Return the ranges of columns in which a run computes keys or values of all tokens again.
 
-        The layer ``op`` computes keys or values from cached inputs of attention. A range is (first,
-        end) in tile columns (as wide as the array). If possible, the sums of a range need at most
-        half of the free accumulators. With rotary embeddings, a range of keys begins with a head.
+        ``op`` is the linear layer that computes keys or values from cached inputs of attention. A
+        range is (first, end) in tile columns (as wide as the array). If possible, the sums of a
+        range need at most half of the free accumulators. With rotary embeddings, a range of keys
+        begins with a head.
         """
         tiles, rows = -(-op.target.columns // self.config.array.cols), self.cache.capacity
         low = 0 if op.low_rank is None else op.low_rank.first.target.columns

@@ -121,8 +121,8 @@ class Instructions(Rules):
     def take(self) -> list[Node]:
         """Return the instructions that were appended since the previous call of this method.
 
-        The next instructions load their requantization parameters again. They do not rely on loads
-        in the returned instructions.
+        Instructions that are appended after this call load their requantization parameters
+        themselves, so that they do not depend on the returned instructions.
         """
         self._word, self._brought = 0, ((), [])
         return self.stage.take()
@@ -269,7 +269,7 @@ class Instructions(Rules):
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
         """Return the instructions of successive norms and conversions, for all rows of a tensor.
 
-        One group of rows (:attr:`apart`) passes all operations before the next group. The method
+        For each group of rows (:attr:`apart`), the instructions apply all operations. The method
         also appends the loads of the operations' requantization parameters to the program.
         ``label`` has no effect.
         """

@@ -238,8 +238,8 @@ class Memory:
     def buffer(self, name: str, size: int) -> Ref:
         """Return the symbolic address of the scratchpad buffer ``name``.
 
-        The buffer has at least ``size`` bytes: a call with a new name adds it, and a later call
-        with a larger size enlarges it. The compiler assigns numeric addresses to all buffers later.
+        The buffer has at least ``size`` bytes. The first call with a name adds the buffer. Another
+        call with a larger size enlarges it. The compiler replaces the symbolic address by a number.
         """
         self.buffers[name] = max(size, self.buffers.get(name, 0))
         return Ref(name)

@@ -83,7 +83,7 @@ class Rules(ABC):
 
     @abstractmethod
     def words_together(self, ops: Sequence[Linear | Rowwise]) -> int:
-        """Return the number of words that several operations need together in the parameter memory.
+        """Return the number of words in the parameter memory that several operations need together.
 
         ``ops`` are successive operations whose instructions alternate, such as a linear layer and
         the norm after it.
@@ -93,8 +93,8 @@ class Rules(ABC):
     def rowwise(self, label: str, ops: Sequence[Rowwise]) -> Rows:
         """Return the instructions of successive norms and conversions, for all rows of a tensor.
 
-        All operations process one range of rows before the next. ``label`` is the first part of the
-        names of the scratchpad buffers for requantization parameters.
+        For each range of rows, the instructions apply all operations. ``label`` is the first part
+        of the names of the scratchpad buffers for requantization parameters.
         """
 
     def lower_section(self, ops: Sequence[Op], name: str = "") -> None:
@@ -288,7 +288,7 @@ class Rules(ABC):
         """Return the instructions of successive norms and conversions, for each range in ``rows``.
 
         - ``words``: index of each operation's first parameter word.
-        - ``rows``: ranges (first, count). One range passes all operations before the next range.
+        - ``rows``: ranges (first, count). For each range, the instructions apply all operations.
 
         The result has (index of the row after the range, instructions) for each range.
         """

@@ -236,8 +236,8 @@ def _later(trial: PlacedTrial) -> int:
 def homes(model: QuantizedModel, config: Config, plan: Choices) -> list[WeightHome]:
     """Return the on-chip memories in which weights can stay between runs, in order of preference.
 
-    The list is empty if the program has loops or may move tensors to external memory. It is also
-    empty for nested weights (stored as bit planes).
+    The list is empty in these cases: the program has loops, the program may move tensors to
+    external memory, or the weights are stored as bit planes.
     """
     if plan.loops or plan.spills or is_nested(model):
         return []

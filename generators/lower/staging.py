@@ -85,7 +85,7 @@ class Stage:
         - ``buffer``, ``place``: scratchpad buffer, and index of the first byte in this buffer.
         - ``stride``: row stride (bytes) in the buffer, 0 for contiguous rows.
         - ``once``: true if only the first run executes the LOAD.
-        - ``plane``: index of the bit plane for nested weights.
+        - ``plane``: index of the bit plane if the piece is a bit plane of weights, otherwise 0.
         """
         self.memory.buffer(buffer, place + piece.m * (stride or piece.row_bytes))
         target, defines = Ref(buffer, place), "" if place else buffer
@@ -169,9 +169,9 @@ class Rows:
 
 @dataclass
 class Blob:
-    """Collects data, such as weights, that a program loads into one scratchpad buffer.
+    """The data of one LOAD instruction, such as weights, and their place in a scratchpad buffer.
 
-    :meth:`put` adds data, and :meth:`load` appends one LOAD instruction for the added data.
+    :meth:`put` adds data, and :meth:`load` appends a LOAD instruction for the added data.
     """
 
     stage: Stage
@@ -192,8 +192,8 @@ class Blob:
     def load(self, plane: int = 0) -> None:
         """Append one LOAD for all data that :meth:`put` has added since the previous LOAD.
 
-        Nested weights are stored as bit planes. ``plane`` is the index of the plane to which the
-        data belong; plane 0 has the highest bits. For other data, ``plane`` is 0.
+        If the data are one bit plane of weights (the same bits of each weight), ``plane`` is the
+        index of this plane; plane 0 has the highest bits. Otherwise ``plane`` is 0.
         """
         if self._pieces:
             piece, once = self.stage.image.add(np.concatenate(self._pieces)), self.stage.keeps

@@ -68,13 +68,13 @@ def compile_text(
 ) -> Artefact:
     """Return a decoder's compiled programs: for setup, and to process tokens.
 
-    - ``context``: most tokens in the KV cache. The first ``sinks`` always stay there.
+    - ``context``: most tokens in the KV cache. The first ``sinks`` tokens always stay there.
     - ``rows``: most prompt tokens in a run.
-    - ``texts``: texts in a run, 1 or 2.
+    - ``texts``: number of texts in a run, 1 or 2.
     - ``memory_bytes``: size of external memory.
 
-    The others are as in :class:`celosia.generators.lower.options.Options`. Raises :class:`FitError`
-    if the model does not fit, :class:`InputError` for wrong arguments.
+    Other arguments are fields of :class:`celosia.generators.lower.options.Options`. Raises
+    :class:`FitError` if the model does not fit, and :class:`InputError` for wrong arguments.
     """
     cache = Cache(context, sinks, recompute)
 

@@ -221,8 +221,8 @@ class VectorTiming:
     def cycles(self, step: Step) -> int:
         """Return the cycles that the vector engine needs for a command, without memory conflicts.
 
-        The count is from the cycle in which the command is offered to the cycle in which it
-        completes, both included. The method :meth:`done` adds the delays by conflicts at memories.
+        The cycles are those from the offer of the command to its completion, both included. The
+        method :meth:`done` adds the delays by conflicts at memories.
         """
         config, opcode = self._config, step.opcode
         if opcode == Opcode.PARAMS:

@@ -78,8 +78,8 @@ def quantize_decoder(
     """Return a quantized decoder, calibrated on texts that the model samples.
 
     Each sampled text begins with the token ``begin``, or a random token if ``begin`` is None. An
-    encoder-decoder is calibrated on its answers to random sources. Raises :class:`InputError` if a
-    value of the model cannot be represented in integers.
+    encoder-decoder is calibrated on random sources, and on its outputs for these. Raises
+    :class:`InputError` if a value of the model cannot be represented in integers.
     """
     options = options or Quantization()
     samples = calibration_texts(model, weights, begin, options)

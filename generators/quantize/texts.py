@@ -52,10 +52,10 @@ def sample_texts(
     sources: Sequence[Sequence[int]] | None = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """Return a decoder's calibration on texts that the model itself samples.
+    """Return a language model's calibration on texts that the model itself samples.
 
-    A decoder samples ``count`` texts, each from the first token ``begin`` on (None: a random
-    token). An encoder-decoder samples an answer to each token list in ``sources``. Raises
+    A decoder samples ``count`` texts, each beginning with the token ``begin`` (None: a random
+    token). An encoder-decoder samples an output for each token list in ``sources``. Raises
     :class:`InputError` if an argument is invalid.
     """
     count = count if sources is None else len(sources)

@@ -27,9 +27,10 @@ NEAR = 1e-4
 def compare(source: Source | TextSource, path: Path, tokens: int = 0) -> dict[str, Any]:
     """Compare an imported float model with its original library on random inputs.
 
-    In the resulting dictionary, ``difference`` is the largest difference of outputs, relative to
-    the library's largest output. If no comparison is possible, ``refused`` is the reason, otherwise
-    None. ``tokens`` is the number of tokens of an ONNX input of variable length.
+    The result is a dictionary. The value of ``difference`` is the largest difference of outputs,
+    relative to the library's largest output. The value of ``refused`` is None, or the reason for
+    which no comparison is possible. ``tokens`` is the number of tokens of an ONNX input of variable
+    length.
     """
     unknown: dict[str, Any] = {"library": None, "inputs": 0, "difference": None}
     try:

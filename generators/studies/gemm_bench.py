@@ -185,8 +185,8 @@ def bench_gemm(
 ) -> dict[str, Any]:
     """Run a random matrix product [m, k] x [k, n]; return a dictionary with measurements.
 
-    - ``cycles``: from the matrix engine's first tile to its last sum.
-    - ``total_cycles``: of the whole run.
+    - ``cycles``: cycles from the matrix engine's first tile to its last sum.
+    - ``total_cycles``: cycles of the whole run.
     - ``ideal_cycles``: multiply-accumulates divided by array elements.
     - ``utilization``: mean fraction of array elements that work in ``cycles``.
     - ``mismatches``: number of wrong elements.

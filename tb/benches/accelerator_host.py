@@ -29,11 +29,13 @@ _MATRIX_IDLE = {"QUEUE", "FETCH", "OVER"}
 
 
 class Events:
-    """Counts each engine's cycles and commands at the trace port, from the last :meth:`clear` on.
+    """Numbers of cycles and commands of each engine, counted at the accelerator's trace port.
 
-    ``busy`` counts the cycles in which an engine has a command. ``waits`` counts the idle cycles in
-    which the next command waits for commands of other engines. ``done`` counts the completed
-    commands.
+    The counts begin at the last :meth:`clear`.
+
+    - ``busy``: cycles in which an engine has a command.
+    - ``waits``: idle cycles in which the engine's next command waits for other engines.
+    - ``done``: completed commands.
     """
 
     def __init__(self, dut: Any):

@@ -31,9 +31,9 @@ PHASE = 12
 class EngineModel:
     """A model of an engine: it accepts a command and completes it after a random time.
 
-    ``due`` lists the expected commands. ``limits`` lists upper bounds of the random time (cycles);
-    every ``PHASE`` commands, the next bound applies. If ``holds`` is true, the engine accepts a
-    command only in the cycle that completes the command.
+    ``due`` is a list of the expected commands. ``limits`` is a list of upper bounds of the random
+    time (cycles); after every ``PHASE`` commands, the next bound applies. If ``holds`` is true, the
+    engine accepts a command only in the cycle that completes the command.
     """
 
     def __init__(

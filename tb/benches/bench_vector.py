@@ -369,7 +369,7 @@ def _stated(config: Config, step: Step) -> int:
 
 @cocotb.test()
 async def cycles_are_as_stated(dut: Any) -> None:
-    """Every command takes the number of cycles that the docstring of the vector engine states.
+    """Every vector engine command takes the cycles that the docstring of the engine's class states.
 
     In this test the memories accept every request at once, and each command runs alone.
     """

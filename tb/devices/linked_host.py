@@ -19,9 +19,9 @@ ADDR, SIZE = 0x1000, 0x2000
 class Host:
     """A model of the host link, and of a machine that counts its runs but executes no program.
 
-    ``status`` is the machine's register STATUS. ``begun`` counts the runs, ``asked`` lists the
-    requests. The function ``answers(number, answer)``, if given, returns the answer to send to
-    request ``number`` (from 0 on).
+    ``status`` is the value of the machine's register STATUS. ``begun`` is the number of runs.
+    ``asked`` is a list of the requests. The function ``answers(number, answer)``, if given, returns
+    the answer to send to request ``number`` (from 0 on).
     """
 
     def __init__(self, status=0, answers=None):

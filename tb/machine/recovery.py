@@ -89,8 +89,9 @@ class _Wanted:
 class Campaign:
     """Tests of a machine's recovery: a trial disturbs one random run and checks the next run.
 
-    If ``machine`` is None, a new machine is simulated, with the configuration ``disturbed(config)``
-    and a memory latency of ``latency`` cycles. ``programs`` is the number of random programs.
+    ``machine`` is the tested machine. If ``machine`` is None, a machine is simulated, with the
+    configuration ``disturbed(config)`` and a memory latency of ``latency`` cycles. ``programs`` is
+    the number of random programs.
     """
 
     def __init__(

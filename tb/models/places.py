@@ -40,11 +40,11 @@ class Place:
 
 
 def places(commands: Sequence[Command], written: Sequence[Written], config: Config) -> list[Place]:
-    """Return, for each recorded command, the tensor that the command helps to compute.
+    """Return a list with the tensor that each recorded command of a run helps to compute.
 
-    ``written`` has the part of a tensor that each vector command writes. Any other command belongs
-    to the tensor of the first command that reads its result, but a STORE to the tensor that it
-    stores. An unknown tensor has an empty name.
+    ``written`` has the tensor part that each vector command writes. For any other command, it is
+    the tensor of the first command that reads the command's result; for a STORE, the stored tensor.
+    An element is an empty :class:`Place` if the tensor is unknown.
     """
     vector = [index for index, c in enumerate(commands) if c.engine == Engine.VECTOR]
     # If a program was not compiled from a model, the place of a vector command is its opcode.

@@ -37,9 +37,9 @@ def colours(kinds: Iterable[str]) -> dict[str, tuple[float, ...]]:
 def roofline(done: Sequence[Operation], config: Config, title: str) -> Figure:
     """Return a roofline plot of operations: products per cycle over products per external byte.
 
-    The line is the limit that the multiplier array and the memory port set. A dot above the line is
-    an operation whose weights were loaded earlier. Dots of operations without external traffic are
-    at the right edge.
+    The line is the limit by the array and by the memory port. If an operation needs no load, since
+    its weights are on the chip already, its dot may be above the line. Dots without external
+    traffic are at the right edge.
     """
     figure = Figure(figsize=(9, 5.2), layout="constrained")
     axes = figure.subplots()

@@ -51,9 +51,10 @@ class Flip:
 class Ran:
     """The outcome of a run with a fault.
 
-    ``end`` is the reason for which the simulation stopped. AS_BEFORE means that the run would
-    continue as without the fault. ``status`` is the final value of STATUS, 0 for AS_BEFORE.
-    ``corrected`` is the number of words with an error that the machine has corrected.
+    - ``end``: the reason for which the simulation stopped. AS_BEFORE stands for a state from which
+      the run would continue as without the fault.
+    - ``status``: final value of the register STATUS, 0 for AS_BEFORE.
+    - ``corrected``: number of words with an error that the machine has corrected.
     """
 
     end: End

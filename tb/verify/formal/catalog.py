@@ -49,11 +49,12 @@ def results(
     jobs: int,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Prove properties, at most ``jobs`` at a time; return one dictionary for each property.
+    """Try to prove properties, at most ``jobs`` at a time; return a list of dictionaries.
 
-    If ``broken`` is true, mutants are tried, and counterexamples expected. ``holds`` is a text with
-    the number of proven cycles. ``tell`` is called with the numbers of finished and of all proofs.
-    Raises :class:`RunError` if a tool fails.
+    There is a dictionary for each property. The value of ``holds`` names the cycles for which the
+    property is proven. If ``broken`` is true, mutants of the circuits are examined, which must not
+    have the property. ``tell`` gets the numbers of finished and of all proofs. Raises
+    :class:`RunError` if a tool fails.
     """
     with Store(None) as store:
         outcomes = list(

@@ -101,11 +101,12 @@ def missing_tools() -> list[str]:
 
 
 def prove(proof: Property, *, broken: bool = False) -> str | None:
-    """Try to prove a property; return None if the proof succeeds.
+    """Try to prove a property of a circuit; return None if it is proven.
 
-    If ``broken`` is true, the property's mutant is tried. The result of a failed proof is the
-    failing assertion's source line, and the cycle from power-on (``step``) or ``induction step 0``.
-    Raises :class:`celosia.arch.errors.RunError` if a tool fails.
+    Otherwise, the result is a text: the position of the failing assertion in the source, and the
+    cycle (``step``) from power-on in which it fails, or ``induction step 0``. If ``broken`` is
+    true, a mutant of the circuit is examined. Raises :class:`celosia.arch.errors.RunError` if a
+    tool fails.
     """
     module = _module(proof.module, proof.mutant if broken else None)
     text = rtlil.convert(proof.harness(module), name=_TOP).replace(f"{ROOT}{os.sep}", "")
