@@ -72,8 +72,8 @@ def opened(
     """Simulate a board in a ``with`` block; yield the simulation and a :class:`Device` object.
 
     The :class:`Device` object controls the machine on the board. ``image`` is the initial content
-    of the board's memory chip; if it is empty, memory contains zeros. The host then does not send
-    the first write whose data are already in ``image``.
+    of the board's memory chip, or empty for a memory of zeros. If the data of the host's first
+    write are already in ``image``, the host does not send this write.
     """
     with tempfile.TemporaryDirectory(prefix="celosia.") as folder:
         contents = Path(folder) / "image.bin"

@@ -72,10 +72,10 @@ def renewed(report: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, 
 def inference_rates(config: Config, board: Board) -> dict[str, Any]:
     """Return cycles per inference and inferences per second of a machine on a simulated board.
 
-    The model is a classifier of handwritten digits. The cycles are the mean over :data:`COUNT`
-    images. If the model does not fit the board, both entries are None, and the entry
-    ``no_inference`` has the reason. Raises :class:`RunError` if an output differs from the golden
-    machine's.
+    The model is a classifier of handwritten digits. The result is a dictionary. The cycles are the
+    mean over :data:`COUNT` images. If the model does not fit the board, the cycles and the rate are
+    None, and the entry ``no_inference`` has the reason. Raises :class:`RunError` if an output
+    differs from the golden machine's.
     """
     with opened(board, config) as (_, device):
         try:

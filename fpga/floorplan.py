@@ -22,8 +22,8 @@ Tile = tuple[int, int]
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
     """Draw a device's tiles to ``path``, each in the color of the unit with the most cells in it.
 
-    ``places`` has (column, row, unit) of each cell, with unit "" for the top module. Large units
-    are named in the drawing, all in the legend.
+    ``places`` has (column, row, unit) of each cell, with unit "" for the top module. The legend
+    names all units. The names of large units are also in the drawing.
     """
     cells = Counter(name for _, _, name in places)
     names = [name for name, _ in cells.most_common()]

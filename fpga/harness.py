@@ -13,7 +13,7 @@ class Harness(Component):
     """A unit whose inputs are driven by a shift register, and whose outputs are registered.
 
     - ``i``: shifted into the unit's inputs, one bit per cycle.
-    - ``o``: parity of the registers at the outputs, some cycles later.
+    - ``o``: parity of the registers at the outputs, after a few pipeline stages.
     """
 
     i: In(1)

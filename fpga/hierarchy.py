@@ -36,11 +36,12 @@ class Hierarchy:
         return self._below[name]
 
     def with_variants(self, variants: Mapping[str, tuple[int, str]]) -> str:
-        """Return the design's Verilog with the module of some instances replaced by a variant.
+        """Return the design's Verilog in which some instances of modules are replaced by variants.
 
-        ``variants`` maps a module's name to a number of instances, the first from the top module in
-        depth-first order, and the variant's Verilog with the same name and ports. Changed modules,
-        and copies of the modules around them, have names with ``_tables``.
+        ``variants`` maps a module's name to (number of instances to replace, Verilog of the
+        variant). A variant has the module's name and ports. Instances are replaced in depth-first
+        order from the top module. The result has new module names with ``_tables`` for variants,
+        and for changed copies of the modules around them.
         """
         written: dict[str, str] = {}
         names: dict[tuple[str, tuple[tuple[str, int], ...]], str] = {}

@@ -32,8 +32,9 @@ def memory_needs(
 ) -> Memory | None:
     """Return the block RAMs that a memory needs, and the LUTs that it needs without block RAM.
 
-    ``size`` words of ``width`` bits have ``parts`` separate write enables each (0 if never
-    written). ``shapes`` are (bits, words) of a block RAM. The result is None for at most 16 words.
+    The memory has ``size`` words of ``width`` bits. ``parts`` is the number of write enables of a
+    word, or 0 for a memory that is never written. ``shapes`` has (bits, words) for each possible
+    shape of a block RAM. The result is None for at most 16 words.
     """
     rows = math.ceil(size / _CELL_WORDS)
     if rows < 2:

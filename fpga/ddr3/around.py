@@ -43,8 +43,9 @@ def core_instance(chip: Ddr3Chip, prefix: str, others: Mapping[str, str]) -> str
 def modelled(machine: str, name: str, chip: Ddr3Chip, prefix: str, core: str, top: str) -> str:
     """Return Verilog whose module ``top`` connects a machine to the model of LiteDRAM's core.
 
-    ``machine`` is the Verilog of the module ``name``; its ports with ``prefix`` go to the model,
-    whose Verilog is ``core``. The others become ports of ``top``, with ``_`` for ``__``.
+    ``machine`` is the Verilog of the machine's module ``name``, and ``core`` the Verilog of the
+    model. The machine's ports whose names begin with ``prefix`` are connected to the model. Its
+    other ports become ports of ``top``; in their names, ``_`` replaces ``__``.
     """
     head = machine[machine.index(f"module {name} (") :]
     outer_ports = [

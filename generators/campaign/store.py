@@ -51,7 +51,7 @@ class Store:
         self._database.close()
 
     def keep(self, campaign: Campaign, outcomes: Iterable[Outcome]) -> None:
-        """Store outcomes of a campaign; an outcome replaces an earlier one of the same case.
+        """Store outcomes of a campaign; they replace stored outcomes of the same cases.
 
         If the file cannot be written, none of the outcomes are stored, and :class:`InputError` is
         raised.

@@ -31,8 +31,8 @@ class Accumulators:
     def take(self, rows: int) -> int:
         """Reserve ``rows`` accumulator rows for temporary sums, and return the first row.
 
-        The rows follow those of the last call. If too few rows are left, they begin at row 0, and
-        earlier rows are used again.
+        The rows follow those of the previous call. If too few rows are left, they begin at row 0,
+        where they replace rows of other temporary sums.
         """
         first = 0 if self._next + rows > self.depth else self._next
         self._next = first + rows

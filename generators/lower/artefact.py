@@ -34,9 +34,10 @@ class Artefact(Host):
     """Tiles of zeros that are left out of all weights."""
 
     def graph_at(self, bits: int) -> IntegerGraph:
-        """Return the quantized model with only the upper ``bits`` bits of each nested weight.
+        """Return the quantized model with only the upper ``bits`` bits (8, 4 or 2) of each weight.
 
-        Nested weights are stored as bit planes. A run can read 8, 4 or 2 bits of each weight.
+        Less than 8 bits are possible only for nested weights, which are stored as bit planes, so
+        that a run can read only the upper bits.
         """
         return with_upper_bits(self.graph, bits)
 
@@ -73,7 +74,7 @@ class Artefact(Host):
     def macs(self, position: int = 0, source: int = 0, *, rows: int | None = None) -> int:
         """Return the number of multiply-accumulates in a run, for linear layers and attention.
 
-        - Encoder: a run has ``rows`` input rows, by default the largest possible number.
+        - Encoder: a run has ``rows`` input rows; None stands for the longest input.
         - Decoder: a run processes the token with index ``position``. The token attends to the
           cached tokens, and to ``source`` tokens of a source text.
         """

@@ -44,9 +44,10 @@ class Routine:
 def routines(name: str, make: Callable[[int], Routine], *, nested: bool) -> dict[str, Routine]:
     """Return the programs of an entry point by name, one for each precision of the weights.
 
-    Nested weights are stored as bit planes, and ``make(planes)`` returns the program for 3, 2 or 1
-    of them. Their names are, for example, ``step`` (8 bits), ``step.4`` and ``step.2``. For other
-    weights, the only program is ``name``.
+    If ``nested`` is true, a run can read the upper 8, 4 or 2 bits of each weight, which are 3, 2 or
+    1 bit planes. ``make(planes)`` returns the program for a number of planes. The names are then,
+    for example, ``step`` (8 bits), ``step.4`` and ``step.2``. Otherwise, the only program is
+    ``name``.
     """
     widths = BITS if nested else BITS[:1]
     return {entry_at(name, bits): make(planes_of(bits)) for bits in widths}

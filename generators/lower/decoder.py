@@ -230,9 +230,9 @@ class Layers(Instructions):
     def head(self, text: int = 0) -> None:
         """Append the instructions of the output head: the vocabulary's scores for one token.
 
-        If a run has several texts, it is the token of text number ``text``; otherwise, it is the
-        run's last token. The scores are written to the scratchpad buffer ``logits``. If each run
-        loads requantization parameters, they are written to external memory.
+        In a run of several texts, the token is that of text number ``text``; in a run of one text,
+        it is the last token. The scores are written to the scratchpad buffer ``logits`` or, if each
+        run loads requantization parameters, to external memory.
         """
         passing, bodies = self.plan.data_placement.passing, list[list[Node]]()
         cols = self.config.array.cols

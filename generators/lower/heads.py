@@ -268,9 +268,9 @@ class Heads:
     def gathered(self, attended: Attended, rows: Rows) -> Iterator[Draft]:
         """Yield instructions that copy separate ranges of keys or values to adjacent rows.
 
-        A product then reads the copies as one operand. The query rows ``rows`` may attend to
-        separate ranges in windowed attention: a window and global tokens. Otherwise nothing is
-        copied. ``attended`` has the location of the keys or values.
+        A product then reads the copies as one operand. Only in windowed attention, the query rows
+        ``rows`` may attend to separate ranges: a window and global tokens. If they attend to one
+        range, nothing is copied. ``attended`` has the location of the keys or values.
         """
         tensor, width, place = attended.tensor, attended.width, 0
         buffer, stride = f"{attended.name}_gathered.{rows.place}", width * tensor.element

@@ -237,9 +237,9 @@ class Lowering(Rules):
     def row_groups(self, total: int, most: int, *tensors: tuple[str, int]) -> list[list[Part]]:
         """Divide ``total`` rows into parts, so that no part crosses a block border of a tensor.
 
-        Each of ``tensors`` is (buffer name, offset): row i is row ``i + offset`` of that tensor.
-        The result has a list of parts (first, count) for each interval between borders. A part has
-        at most ``most`` rows; the parts of an interval are equal if possible.
+        ``tensors`` are pairs (buffer name, offset): row i is row ``i + offset`` of the tensor with
+        this buffer. The result has a list of parts (first, count) for each interval between
+        borders. A part has at most ``most`` rows; the parts of an interval are equal if possible.
         """
         marks = [mark - row for name, row in tensors for mark in self.blocks[name].row_marks]
         return groups(total, marks, most)

@@ -165,9 +165,8 @@ class Rules(ABC):
     def acc(self, name: str, rows: int) -> int:
         """Allocate ``rows`` accumulator rows for the sums of a product, and return the first row.
 
-        If too few rows are left, allocation begins at row 0 again. The new sums then replace those
-        of earlier products. This method does not use ``name``. A subclass may reserve rows for the
-        sums with this name.
+        If too few rows are left, allocation begins at row 0 again; the new sums then replace older
+        sums. This method ignores ``name``. A subclass may reserve rows for the sums with this name.
         """
         return self.accumulators.take(rows)
 

@@ -75,9 +75,9 @@ class Spill:
         """Buffers that external memory holds as well."""
 
     def run(self) -> Spilled | None:
-        """Return the program with added loads and stores of tensor blocks, or None if impossible.
+        """Return the program with added loads and stores of tensor blocks, or None.
 
-        It is impossible if the scratchpad has no room for all blocks that one instruction or loop
+        The result is None if the scratchpad has no room for all blocks that one instruction or loop
         uses.
         """
         last = len(self.sections) - 1

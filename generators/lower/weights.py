@@ -181,11 +181,12 @@ def slot_form(
 ) -> tuple[Linear, slice, frozenset[str], frozenset[str]]:
     """Return a layer's weights in the form that weight slots (storage in the array) contain.
 
-    The result is (layer, range of weight rows, flags of PRELOAD, flags of MATMUL).
+    The result is (layer, range of its weight rows, flags of PRELOAD, flags of MATMUL). ``flags``
+    select the weight format.
 
-    - A slot's byte contains two weights: the result's layer has these bytes as weights. MATMUL
-      decodes them, with ``flags``.
-    - Otherwise: PRELOAD decodes the weights, with ``flags``.
+    - If a slot's byte contains two weights: the layer in the result has these bytes as weights, and
+      MATMUL decodes them.
+    - Otherwise: the layer is ``op``, and PRELOAD decodes the weights.
     """
     if op.stored is None or not in_pairs(op.stored, config):
         return op, rows, flags, frozenset()

@@ -77,8 +77,8 @@ def extrapolated(used: Mapping[str, Use], before: Mapping[str, Use], times: int)
     """Return the uses of buffers in a deep program, extrapolated from two programs of fewer layers.
 
     ``before`` and ``used`` are the results of :func:`uses` for n - 1 and n layers. The result is
-    for n + ``times`` layers. Each further layer adds as many joint uses as layer n. Lifetimes are
-    those in ``used``.
+    for n + ``times`` layers. Each further layer adds as many joint uses of two buffers as layer n.
+    Lifetimes are those in ``used``.
     """
     grown = {}
     for name, use in used.items():

@@ -71,11 +71,11 @@ def inspect(source: Source | TextSource) -> dict[str, Any]:
 
 
 def fit(source: Source | TextSource, config: Config) -> dict[str, Any]:
-    """Return the memory that a model needs on a configuration, or why the model does not fit.
+    """Return the memory that a model needs on a configuration, as a dictionary.
 
-    If the model fits, the dictionary has ``program_words``, ``memory_bytes`` and
-    ``zero_tiles_left_out`` (weight tiles of zeros that are not stored), and ``refused`` is None.
-    Otherwise, ``refused`` is the reason, and the other three are None.
+    If the model fits, the values of ``program_words``, ``memory_bytes`` and ``zero_tiles_left_out``
+    (weight tiles of zeros that are not stored) are numbers, and ``refused`` is None. Otherwise,
+    these three values are None, and ``refused`` is the reason for which the model does not fit.
     """
     figures = dict.fromkeys(("program_words", "memory_bytes", "zero_tiles_left_out"))
     report: dict[str, Any] = {"config": config.name, **figures}

@@ -20,9 +20,9 @@ SCORE_WIDTH = 16
 def score_layout(lanes: int, factors: int = 0) -> data.StructLayout:
     """Return the layout of a beat of softmax scores: 16-bit ``q`` per lane, ``mask`` and ``last``.
 
-    A lane's bit of ``mask`` is 1 if its score takes part. ``last`` is 1 in a row's last beat. If
-    ``factors`` is not 0, ``number`` is the index of the row's reciprocal sum in a memory of
-    ``factors`` reciprocals.
+    A lane's bit of ``mask`` is 1 if its score takes part. ``last`` is 1 in a row's last beat.
+    ``factors`` is the size of a memory for reciprocals of softmax sums, one for each row. If it is
+    not 0, the field ``number`` is the index of the row's reciprocal in this memory.
     """
     scores = data.ArrayLayout(signed(SCORE_WIDTH), lanes)
     number = {"number": range(factors)} if factors else {}

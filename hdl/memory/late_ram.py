@@ -10,7 +10,7 @@ from celosia.hdl.memory.ram import Ram
 
 
 class LateRam(Component):
-    """A :class:`Ram` with check bits that outputs words uncorrected, and corrects them later.
+    """A :class:`Ram` with check bits that first outputs a word as stored, then corrects its errors.
 
     - ``take``: 1 if the reader stores ``read_data`` in a register.
     - ``taken``: the word in the reader's register, one cycle after ``take``.

@@ -13,7 +13,7 @@ from celosia.hdl.stream.flow import Flow
 class KeptFactors(Component):
     """Outputs the row factors of NORM and SOFTMAX with their storage indices.
 
-    A row factor is a number by which a later command multiplies a row.
+    A row factor is a number by which a matrix product after the NORM or SOFTMAX multiplies a row.
 
     - ``norm``, ``softmax``: 1 when ``command``, a NORM or a SOFTMAX, starts.
     - ``factor``, ``sum_factor``: a computed row factor of the NORM, or of a SOFTMAX.

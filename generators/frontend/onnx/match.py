@@ -97,7 +97,7 @@ class Encoder:
 
 
 def match(output: View, names: Mapping[int, str]) -> Encoder:
-    """Return the encoder whose result is ``output``, the graph's output or an earlier value.
+    """Return the encoder whose result is ``output``, the graph's output or an intermediate value.
 
     ``names`` is a dictionary from ``id(tensor)`` to the name of the tensor's value in the graph.
     Raises :class:`UnsupportedError` if a tensor differs from an encoder's layers; the message

@@ -30,8 +30,8 @@ class SdramController(Component):
     - ``clock``: frequency of ``sync`` and of the chip (Hz).
     - Throughput: one column (word of the chip) per cycle. A write begins at least ``cas + 2``
       cycles after a READ.
-    - ``written``: 1 with the last column of a write burst. Later reads return the new data.
-    - ``ready``: 1 after the chip's start-up. Before, no word is transferred.
+    - ``written``: 1 in the cycle that sends the last column of a write burst to the chip.
+    - ``ready``: 1 after the chip's start-up. While it is 0, no word is transferred.
 
     Raises :class:`InputError` if a memory word is narrower than a column, the memory exceeds the
     chip, or the chip does not support ``clock``.
