@@ -161,16 +161,24 @@ def test_decoders_with_weights_of_fewer_bits(weights, group, changes, machine) -
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("config", "quantize", "simulator"),
     [
-        ("--quantize", "weights=int4,group=32"),
-        *longer((("--quantize", "weights=int6"),)),
+        # The machine of test_low_rank.py and others.
+        (TEXT, "weights=int4,group=16", "verilator"),
+        # The command gives the preset the formats.
+        (PRESETS["tiny"], "weights=int4,group=32", "golden"),
+        *longer(
+            (PRESETS["tiny"], "weights=int4,group=32", "verilator"),
+            (PRESETS["tiny"], "weights=int6", "verilator"),
+        ),
     ],
 )
-def test_encoder_with_weights_of_fewer_bits(celosia, words: tuple[str, ...]) -> None:
+def test_encoder_with_weights_of_fewer_bits(celosia, tmp_path, config, quantize, simulator) -> None:
     """All tensors of images of the digits equal the golden machine's."""
+    (tmp_path / "machine.toml").write_text(config.to_toml(), encoding="utf-8")
+    words = ("--config", tmp_path / "machine.toml", "--sim", simulator)
     code, output, _ = celosia(
-        *("run", "digits", "--count", "2", "--json", "--config", "tiny", *words)
+        *("run", "digits", "--count", "2", "--json", "--quantize", quantize, *words)
     )
     assert (code, json.loads(output)["mismatches"]) == (0, 0)
 

@@ -28,6 +28,10 @@ from tests.support.decoders import (
     random_decoder,
     tokens_of,
 )
+from tests.support.longer import longer
+from tests.test_kv_blocks import PLAIN
+
+BLOCKS = PLAIN.replace(packed_cache=True, low_rows=2, block_exponents=True, trace=True)
 
 
 @pytest.mark.parametrize(("name", "config"), machines(*CONFIGS))
@@ -247,13 +251,21 @@ def test_pairs_of_heads_that_tiles_cut():
         compile_text(DECODERS["gpt_int4"], PAIRS.replace(cols=6, lanes=6), context=40)
 
 
-def test_the_circuit_keeps_int4():
+@pytest.mark.parametrize(
+    ("config", "simulator"),
+    [
+        # The machine of the test on the circuit in test_kv_blocks.py.
+        (BLOCKS, "verilator"),
+        *longer((PAIRS.replace(trace=True, weight_depth=1024), "icarus")),
+    ],
+    ids=["with blocks", "pairs"],
+)
+def test_the_circuit_keeps_int4(config, simulator):
     model = LLAMA.replace(
         name="mini", vocabulary=19, positions=16, dim=8, layers=1, heads=2, kv_heads=1, ffn=12
     )
     decoder = random_decoder(model, kv_bits=4)
-    config = PAIRS.replace(trace=True, weight_depth=1024)
-    session = TextSession(compile_text(decoder, config, context=16), "icarus")
+    session = TextSession(compile_text(decoder, config, context=16), simulator)
     tokens = tokens_of(decoder, 9)
     session.take(tokens[:6])
     for token in tokens[6:]:

@@ -69,7 +69,9 @@ def test_steps_and_chunks_are_the_golden_models(case):
 @pytest.mark.parametrize("name", ["llama", *longer("gpt")])
 def test_on_the_verilog(name):
     decoder = DECODERS[name]
-    program = compile_text(decoder, HELD.replace(**SMALL, trace=True), context=12, sinks=2)
+    # Also a machine of test_texts.py.
+    config = HELD.replace(**SMALL, registered=True, trace=True)
+    program = compile_text(decoder, config, context=12, sinks=2)
     session = TextSession(program, "verilator")
     turns = [session.take([3, 300, 1, 17, 2]), *(session.step(token) for token in range(9))]
     assert session.setup.mismatches == sum(turn.mismatches for turn in turns) == 0

@@ -61,7 +61,7 @@ def test_quantization_is_an_option(tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["patches", "text"])
 def test_graphs_on_the_circuit(name, tmp_path) -> None:
-    result = run_case(tmp_path, name, TINY, "verilator", 2)
+    result = run_case(tmp_path, name, PRESETS["small"], "verilator", 2)
     assert result["cycles"] > result["ideal_cycles"]
 
 

@@ -15,6 +15,8 @@ from celosia.generators.reference.integers import evaluate
 from celosia.generators.reference.sampling import Sampling, draw
 from celosia.tb.models.run_text import run_text
 from tests.support.decoders import CONFIGS
+from tests.support.longer import longer
+from tests.support.text_cases import TEXT
 
 SOURCE = load_text("tales")
 DECODER = SOURCE.quantize(Quantization(texts=4, length=96))
@@ -59,10 +61,8 @@ def test_text_is_that_of_the_integer_decoder():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
-    [
-        pytest.param(STREAMED, id="streamed"),
-        pytest.param(RESIDENT, id="resident", marks=pytest.mark.long),
-    ],
+    [TEXT, *longer(STREAMED, RESIDENT)],
+    ids=["streamed", "streamed-unfused", "resident"],
 )
 def test_the_circuit_decodes(config):
     report = run_case(config, "verilator")

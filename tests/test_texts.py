@@ -49,6 +49,8 @@ NARROW = {
 """Machines on which products of one text's rows are long enough to be beside another's norm."""
 LATE = {"registered": True, "packed": True}
 """Changes of a machine whose tokens come later, and whose columns share multipliers."""
+CHECKED = HELD.replace(**SMALL, registered=True, trace=True)
+"""The machine of all tests here on the circuit, and of that in test_rows_outside.py."""
 NESTED = CONFIGS["streamed"].replace(weight_formats="int4,high2,mid2", argmax=True)
 
 
@@ -239,15 +241,16 @@ def test_the_circuit_takes_two_texts():
 @pytest.mark.parametrize(
     ("config", "context", "cycles", "single"),
     [
-        (CONFIGS["streamed"], 48, 3867, 2957),
-        (CONFIGS["fused"].replace(registered=True), 48, 1848, 1462),
+        (TEXT, 48, 3745, 2708),
+        (CHECKED, 48, 1848, 1462),
         *longer(
+            (CONFIGS["streamed"], 48, 3867, 2957),
             (NARROW["resident"].replace(**LATE), 20, 5558, 3458),
             (CONFIGS["fused"], 48, 1663, 1281),
             (NARROW["fused"].replace(**LATE), 20, 5182, 3066),
         ),
     ],
-    ids=["streamed", "registered", "narrow-resident", "fused", "narrow-fused"],
+    ids=["streamed", "registered", "unfused", "narrow-resident", "fused", "narrow-fused"],
 )
 def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, single):
     """A run of both takes the predicted ``cycles``, and so does a run of ``single``."""
@@ -267,8 +270,7 @@ def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cyc
 @pytest.mark.slow
 @pytest.mark.parametrize("registered", [True, *longer(False)])
 def test_softmaxes_in_a_row_take_what_is_predicted(registered):
-    # The machines are those of the test before.
-    config = CONFIGS["fused"].replace(registered=registered, trace=True)
+    config = CHECKED.replace(registered=registered)
     machine = make_machine(config, "verilator")
     # Without `registered` words are what short rows wait for, by turns a cycle more and less.
     for n in (20 if registered else 25, 40, 90):
@@ -281,8 +283,7 @@ def test_softmaxes_in_a_row_take_what_is_predicted(registered):
 @pytest.mark.parametrize(
     "config",
     [
-        # The machine of the tests before.
-        CONFIGS["fused"].replace(registered=True, trace=True),
+        CHECKED,
         *longer(
             *(
                 PRESETS["story"].replace(name="", registered=registered, cols=8, lanes=lanes)

@@ -22,7 +22,8 @@ MACHINES = {"golden": Interpreter, "verilator": VerilatorMachine}
 
 @pytest.fixture(scope="module", params=MACHINES)
 def machine(request):
-    return MACHINES[request.param](CONFIG)
+    # With its trace port, the circuit is that of many tests.
+    return MACHINES[request.param](CONFIG.replace(trace=True))
 
 
 def vector(name: str) -> dict[str, np.ndarray]:

@@ -17,6 +17,8 @@ from celosia.generators.studies.closeness import closeness
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.text_session import TextSession
 from celosia.tb.verify.random_models import random_inputs, random_weights
+from tests.support.longer import longer
+from tests.support.text_cases import WIDE as WIDE_MACHINE
 
 CONFIG = PRESETS["small"].replace(wide_functions=True, rotary=True)
 WIDE = Options(wide_functions=True, search=False)
@@ -52,13 +54,23 @@ def test_a_decoders_program_has_the_references_integers(model, weight_depth):
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_the_circuit_has_the_golden_machines_tensors():
+@pytest.mark.parametrize(
+    "config",
+    [
+        # Also the machine of other tests of 16-bit operands.
+        WIDE_MACHINE,
+        *longer(
+            PRESETS["tiny"].replace(
+                **{"lanes": 2, "program_depth": 8192, "param_depth": 512, "table_slots": 4},
+                **{"max_row": 64, "acc_depth": 256, "scratchpad_bytes": 8192},
+                **{"wide_functions": True, "trace": True},
+            )
+        ),
+    ],
+    ids=["every wide unit", "functions alone"],
+)
+def test_the_circuit_has_the_golden_machines_tensors(config):
     decoder = untrained(GPT, Quantization(texts=2, length=24, wide_functions=True))
-    config = PRESETS["tiny"].replace(
-        **{"lanes": 2, "program_depth": 8192, "param_depth": 512, "table_slots": 4},
-        **{"max_row": 64, "acc_depth": 256, "scratchpad_bytes": 8192},
-        **{"wide_functions": True, "trace": True},
-    )
     session = TextSession(compile_text(decoder, config, context=24), "verilator")
     tokens = np.random.default_rng(3).integers(0, GPT.vocabulary, 5).tolist()
     turns = [session.take(tokens[:4]), session.step(tokens[4])]

@@ -18,6 +18,8 @@ from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.inference import run_inferences
 from celosia.tb.verify.random_models import random_inputs, random_weights
 from tests.support.compiled_cases import MODEL, random_case
+from tests.support.longer import longer
+from tests.support.text_cases import WIDE
 
 CONFIG = PRESETS["small"].replace(wide_operands=True)
 MIXED = Options(activations="mixed", search=False)
@@ -65,10 +67,18 @@ def test_programs_have_the_references_integers(model, changes):
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_the_circuit_has_the_golden_machines_tensors():
+@pytest.mark.parametrize(
+    "config",
+    [
+        # Also the machine of other tests of 16-bit operands.
+        WIDE,
+        *longer(PRESETS["tiny"].replace(wide_operands=True, trace=True)),
+    ],
+    ids=["every wide unit", "operands alone"],
+)
+def test_the_circuit_has_the_golden_machines_tensors(config):
     rng = np.random.default_rng(2)
     inputs, weights = random_inputs(rng, MODEL), random_weights(rng, MODEL)
-    config = PRESETS["tiny"].replace(wide_operands=True, trace=True)
     compiled = compile_model(MODEL, weights, inputs, config, MIXED)
     figures = run_inferences(compiled, "verilator", inputs[:3], PROMPT).figures()
     assert figures["mismatches"] == 0

@@ -1,5 +1,7 @@
 """INT16 rows of products in decoders: attention of 16 bits before keys and values of INT8."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ from celosia.sim.matmul import WIDE_LONGEST
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.text_session import TextSession
 from tests.support.longer import longer
+from tests.support.text_cases import WIDE
 
 MIXED = Quantization(texts=2, length=24, activations="mixed")
 LLAMA = TextDescription(
@@ -101,11 +104,23 @@ def test_attention_alone_has_rows_of_16_bits():
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-@pytest.mark.parametrize("name", ["streamed", *longer("tree")])
-def test_the_circuit_has_the_golden_machines_tensors(name):
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        # Also the machine of other tests of 16-bit operands.
+        ("streamed", WIDE),
+        *longer(
+            ("streamed", STREAMED.replace(rows=4, cols=4, lanes=2, trace=True)),
+            ("tree", STREAMED.replace(trace=True)),
+        ),
+    ],
+    ids=["streamed", "streamed alone", "tree"],
+)
+def test_the_circuit_has_the_golden_machines_tensors(name, machine):
     model, changes, options = CASES[name]
-    tiny = {"rows": 4, "cols": 4, "lanes": 2} if name == "streamed" else {}
-    program = compiled(model, {**changes, **tiny, "trace": True}, options)
+    asked = replace(MIXED, **options)
+    config = equipped(machine.replace(**changes), asked)
+    program = compile_text(untrained(model, asked), config, context=20, sinks=3)
     session, turns = run(program, "verilator", 22)
     assert all(turn.tensors > 20 for turn in turns)
     expected = program.expect(program.run(21), session.timing.latency)

@@ -26,3 +26,17 @@ PAIRED = RESIDENT | {
     "cols": 4,
     "lanes": 4,
 }
+WIDE = PRESETS["tiny"].replace(
+    lanes=2,
+    program_depth=8192,
+    param_depth=512,
+    table_slots=4,
+    max_row=64,
+    scratchpad_bytes=1 << 15,
+    rotary=True,
+    argmax=True,
+    trace=True,
+    wide_operands=True,
+    wide_functions=True,
+)
+"""A machine with every unit of 16-bit operands, of which one simulation serves several tests."""
