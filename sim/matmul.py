@@ -161,9 +161,10 @@ def append(
 ) -> None:
     """Append b [k, n] to a matrix in the array's tile memory [depth, rows, cols], in place.
 
-    The matrix begins at tile ``slot``. With ``transpose``, b's columns are appended, otherwise its
-    rows; the first has the index ``line``. Elements beyond b become 0. ``lower`` [count, n], only
-    for columns, is stored from the columns' ends backwards.
+    The matrix begins at tile ``slot``. If ``transpose`` is true, the columns of b are appended,
+    otherwise its rows. The first appended row or column has the index ``line`` in the matrix.
+    Elements beyond b become 0. ``lower`` [count, n], allowed for columns only, is stored from the
+    ends of the columns backwards.
     """
     _, rows, cols = slots.shape
     if transpose:

@@ -48,9 +48,9 @@ def both_lower(first: Ints, second: Ints) -> Ints:
 def score_sums(queries: Ints, keys: Ints, bits: int, whole: int) -> Ints:
     """Return attention scores [m, n]: products of queries [m, k] and keys [n, k] with fewer bits.
 
-    The first ``whole`` elements of each key have 8 bits, the others only their upper ``bits`` bits.
-    If ``whole`` is 0, scores are in units of ``2**(8 - bits)``. See equation (21) of
-    ``docs/formats.md``.
+    The first ``whole`` elements of each key have 8 bits. Of the other elements, only the upper
+    ``bits`` bits are used. If ``whole`` is 0, scores are in units of ``2**(8 - bits)``. See
+    equation (21) of ``docs/formats.md``.
     """
     if whole == keys.shape[1]:
         return multiply(queries, keys.T)

@@ -77,9 +77,9 @@ def _tiles(step: Step, config: Config) -> int:
 def stored_rows(step: Step, config: Config) -> int:
     """Return the number of scratchpad rows that store an instruction's matrix B [k, n].
 
-    INT8 weights take ``k`` rows. With the flag ``grouped``, they take a row of scales more for each
-    ``array.rows`` rows or fewer. Other formats take :meth:`WeightFormat.stored_rows`. The
-    instruction must not have the flag ``b_transpose``.
+    INT8 weights take ``k`` rows. If the flag ``grouped`` is set, a row of scales is added for each
+    ``array.rows`` rows or fewer. Weights of other formats take :meth:`WeightFormat.stored_rows`.
+    The instruction must not have the flag ``b_transpose``.
     """
     index = index_of(step.flags)
     if not index:

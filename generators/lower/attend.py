@@ -34,8 +34,8 @@ def attend(make: Instructions, op: Attention, waiting: Sequence[Product]) -> Non
     """Append the instructions of one attention to a decoder's program.
 
     ``waiting`` has the linear layers of queries, keys and values, each with the rowwise operations
-    after it; their instructions are appended too. With option ``recompute``, keys and values of all
-    tokens are computed again.
+    after it. Their instructions are appended too. If the program has the option ``recompute``, it
+    computes the keys and values of all tokens in each run.
     """
     texts = [TokenAttention(make, op, text) for text in range(make.texts)]
     made = {(linear, *behind)[-1].target.name: (linear, behind) for linear, behind in waiting}

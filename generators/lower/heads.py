@@ -127,7 +127,8 @@ class Heads:
     def requantized(self, ranges: Sequence[Rows], sums: View, columns: Part) -> Draft:
         """Return a DRAIN that requantizes attention scores and writes them to the scratchpad.
 
-        - ``ranges``: ranges of query rows, each of one head; one DRAIN writes the scores of all.
+        - ``ranges``: ranges of query rows of one or more heads (:class:`Rows`). The DRAIN writes
+          the scores of all.
         - ``sums``: address and stride of the scores in the accumulators.
         - ``columns``: columns (first, count) of the scores, one for each key.
         """
@@ -140,7 +141,8 @@ class Heads:
     def softmax(self, ranges: Sequence[Rows], sums: View | None, *flags: str) -> Draft:
         """Return the SOFTMAX instruction that computes probabilities from rows of scores.
 
-        - ``ranges``: ranges of query rows, each of one head; one SOFTMAX computes the rows of all.
+        - ``ranges``: ranges of query rows of one or more heads (:class:`Rows`). The SOFTMAX
+          computes the rows of all.
         - ``sums``: address and stride of the scores in the accumulators; None if the scores are in
           the scratchpad.
         - ``flags``: names of further instruction flags.
@@ -166,8 +168,8 @@ class Heads:
     def contexts(self, ranges: Sequence[Rows]) -> Iterator[Draft]:
         """Yield instructions that multiply probabilities by values, and requantize the sums.
 
-        ``ranges`` are ranges of query rows, each of one head. If the accumulators have room, the
-        sums of several successive heads are computed together.
+        ``ranges`` are ranges of query rows of one or more heads (:class:`Rows`). If the
+        accumulators have room, the sums of several successive heads are computed together.
         """
         tiles, rest = divmod(self.op.head_dim, self.config.array.cols)
         marks = self.rules.blocks[self.op.target.buffer].column_marks
@@ -187,9 +189,9 @@ class Heads:
     def sums(self, ranges: Sequence[Rows]) -> Iterator[tuple[int, Part]]:
         """Allocate accumulator rows for weighted sums of values, and yield (first row, columns).
 
-        ``ranges`` are ranges of query rows, each of one head. ``columns`` is a range (first, count)
-        of a head's columns. If there are too few accumulator rows for all columns of a head, the
-        method yields several ranges in succession.
+        ``ranges`` are ranges of query rows of one or more heads (:class:`Rows`). ``columns`` is a
+        range (first, count) of a head's columns. If there are too few accumulator rows for all
+        columns of a head, the method yields several ranges in succession.
         """
         total, first, cols = sum(rows.total for rows in ranges), ranges[0], self.config.array.cols
         (pieces,) = groups(self.op.head_dim, (), self.layout.tiles, cols)
@@ -200,7 +202,7 @@ class Heads:
     def mixes(self, ranges: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the MATMUL instructions that multiply probabilities by values.
 
-        - ``ranges``: ranges of query rows, each of one head.
+        - ``ranges``: ranges of query rows of one or more heads (:class:`Rows`).
         - ``acc``: the first accumulator row for the sums.
         - ``columns``: range (first, count) of a head's value columns.
         """
@@ -214,7 +216,7 @@ class Heads:
     def drains(self, ranges: Sequence[Rows], acc: int, columns: Part) -> Iterator[Draft]:
         """Yield the DRAIN instructions that requantize weighted sums of values.
 
-        - ``ranges``: ranges of query rows, each of one head.
+        - ``ranges``: ranges of query rows of one or more heads (:class:`Rows`).
         - ``acc``: the first accumulator row of the sums.
         - ``columns``: range (first, count) of each head's columns.
         """

@@ -204,9 +204,9 @@ class Room:
     ) -> tuple[list[Product], list[Product]]:
         """Store a rectangle of a layer's weights, and return the products that multiply by them.
 
-        ``part`` is the rectangle. The result is (its products, products with the second matrix of a
-        low-rank correction). ``thin`` has the ranges of rows of this matrix to store. Without a
-        correction, the second list is empty.
+        ``part`` is the rectangle. The result is a pair of lists: the products with the rectangle,
+        and the products with the second matrix of a low-rank correction (empty without a
+        correction). ``thin`` has the ranges of rows of this second matrix to store.
         """
         products, correction = list[Product](), list[Product]()
         planes = [replace(op, stored=plane.stored) for plane in op.planes] or [op]

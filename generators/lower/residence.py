@@ -94,9 +94,9 @@ def weight_homes(linears: Sequence[Linear], config: Config) -> list[WeightHome]:
 class Cache:
     """Assignment of a text's tokens to the slots of the KV cache.
 
-    After the first ``capacity`` tokens, the first ``sinks`` tokens stay. Each further token
-    replaces the oldest of the others (Xiao et al. 2024, "Efficient Streaming Language Models with
-    Attention Sinks").
+    The first ``capacity`` tokens fill the cache. Each further token replaces the oldest token in
+    it, except the first ``sinks`` tokens of the text, which stay (Xiao et al. 2024, "Efficient
+    Streaming Language Models with Attention Sinks").
     """
 
     capacity: int

@@ -104,7 +104,7 @@ def tiles_held(
 
     The rectangles cover the nonzero weights of the rectangle ``whole``.
 
-    - ``used``: mask, False for weights that are zero. If it is None, all of ``whole`` is stored.
+    - ``used``: mask of the weights, False for zeros; None to store all of ``whole``.
     - ``height``: number of activation rows in a product.
     - ``ratio``: cycles that the omission of an area must save for each additional program word.
     """

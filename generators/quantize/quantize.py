@@ -52,9 +52,9 @@ def quantize_calibrated(
 ) -> Graph[D]:
     """Return a quantized model, with scales chosen from the tensors' values in ``calibration``.
 
-    ``config`` sets the operand width and zero points of an encoder. If it is None, as for models of
-    texts, operands are INT8. Raises :class:`InputError` if the model does not support an option, or
-    a value cannot be represented in integers.
+    ``config`` is the machine's configuration, which sets the operand width and zero points of an
+    encoder. None, as for models of texts, stands for INT8 operands. Raises :class:`InputError` if
+    the model does not support an option, or a value cannot be represented in integers.
     """
     options = options or Quantization()
     check_options(model, options)

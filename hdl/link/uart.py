@@ -26,8 +26,9 @@ def check_divisor(divisor: int) -> None:
 def tolerance(divisor: int) -> float:
     """Return the fraction by which a sender's bits may be shorter than the receiver's bits.
 
-    ``divisor`` is the receiver's number of cycles per bit. If it is even, the result is
-    ``(divisor / 2 - 1) / (10 * divisor)``. Raises :class:`InputError` if it is less than 4.
+    ``divisor`` is the receiver's number of cycles per bit. For an even divisor, the result is
+    ``(divisor / 2 - 1) / (10 * divisor)``. Raises :class:`InputError` if ``divisor`` is less than
+    4.
     """
     check_divisor(divisor)
     # The stop bit's middle, perhaps sampled one cycle late, must precede the next start bit.

@@ -362,8 +362,9 @@ def flag_if(unit, command, name: str):
 def stacked(config: MatrixConfig, command):
     """Return 1 if a command's weights are stored as codes below 8 bits or with scales, else 0.
 
-    If it is 1, each tile is stored contiguously, and the tiles of a column of tiles follow each
-    other. If it is 0, memory has whole rows of the weight matrix, or whole columns.
+    Such weights are stored tile by tile, each tile contiguously, and the tiles of a column of tiles
+    follow each other. All other weights are stored as whole rows of the weight matrix, or whole
+    columns.
     """
     if not config.formats:
         return Const(0, 1)
