@@ -61,11 +61,11 @@ def memory_pins(
     buses: Sequence[str],
     moved: Mapping[str, Sequence[str]],
 ) -> dict[str, Pin]:
-    """Return the pin of each port of a memory chip's controller.
+    """Return a dictionary from the ports of a memory chip's controller to their pins.
 
-    A port is named RESOURCE_SIGNAL after ``resource`` of amaranth-boards. ``ports`` renames
-    signals. Signals in ``buses`` have a port for each bit, such as ``sdram_a[0]``. ``moved`` gives
-    other pins' names for a signal.
+    A port's name, such as ``sdram_we_n``, is the name of ``resource`` and that of a signal.
+    ``ports`` renames signals of amaranth-boards. Signals in ``buses`` have a port for each bit,
+    such as ``sdram_a[0]``. ``moved`` has the names of pins that differ from amaranth-boards'.
     """
     pins = {}
     for signal in signals_of(resource):

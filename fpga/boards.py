@@ -203,9 +203,11 @@ def get_board(name: str, link: str = "uart") -> Board:
 
 
 def led_names(name: str) -> tuple[str, ...]:
-    """Return the names of a board's LEDs for ``heartbeat``, ``busy`` and ``error``, in this order.
+    """Return the names of the LEDs with which a board shows the machine's state.
 
-    The names are those of amaranth-boards. If the board has fewer LEDs, the last ones are missing.
+    The result names the LEDs of the signals ``heartbeat``, ``busy`` and ``error``, in this order. A
+    name is amaranth-boards' name, a number, and the color of an RGB LED, such as ``rgb_led 0 r``.
+    If a board has two LEDs, ``error`` has none.
     """
     parts = _led_parts(_ENTRIES[name])
     names = [f"{led} {number} {part}".strip() for led, number, part in parts]
@@ -323,8 +325,9 @@ _SWAPPED = ("colorlight_5a75b", "ecpix5_85f")
 def with_flash(board: Board, kind: str) -> Board:
     """Return a copy of the board that runs a model from its flash at power-on.
 
-    ``kind`` is ``spi`` (one data lane) or ``qspi`` (four lanes). Raises :class:`InputError` if it
-    is unknown, the board lacks the pins, or the host link is not ``uart``.
+    ``kind`` is ``spi`` (one data line) or ``qspi`` (four data lines). Raises :class:`InputError` if
+    ``kind`` is unknown, the board lacks pins for four lines, or the board's host link is not
+    ``uart``.
     """
     check_known("flash", kind, FLASHES)
     if board.link != "uart":
@@ -352,10 +355,11 @@ def with_flash(board: Board, kind: str) -> Board:
 
 
 def board_configs() -> Iterator[Config]:
-    """Yield the default configurations of all boards.
+    """Yield the default machine configurations of all boards, two or three of each board.
 
-    A board has one with memory in block RAM, a smaller one with a reader of its flash, and one for
-    its memory chip if that is supported.
+    - The first configuration has its external memory in block RAM.
+    - The second is smaller, with room for a circuit that reads the board's flash.
+    - If the board has a supported memory chip, the third uses this chip.
     """
     for name, entry in _ENTRIES.items():
         board = get_board(name)

@@ -92,9 +92,9 @@ class Task:
     def build(self, folder: Path, tell: Progress) -> Build:
         """Synthesize, place and route the design in ``folder``; return its report and files.
 
-        ``tell`` is called with a step's name, the finished steps and all steps. A machine's files
-        include its bitstream. Raises :class:`RunError` if a machine misses its clock in three
-        attempts, each with a lower one.
+        ``tell`` gets the name of a step, and the numbers of its finished and of all its parts. A
+        machine's files include its bitstream. Raises :class:`RunError` if a machine misses its
+        clock in three attempts, each with a slower clock.
         """
         began, wanted, board, alone = time.monotonic(), self.wanted, self.board, self.unit
         top, stem = (TOP, "board") if alone is None else (HARNESS, HARNESS)

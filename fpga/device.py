@@ -61,11 +61,11 @@ _TERMINALS = "/dev/pts/"  # where the ports of simulated boards are
 
 
 class Device(HostPort):
-    """The machine on a board, used through a serial or SPI port.
+    """A machine on a board, used through a serial or SPI port.
 
-    Without ``config`` it takes the known configuration whose hash the board reports. Requests
-    without an answer in ``answer_seconds`` are repeated. Raises :class:`RunError` if nothing
-    answers, or protocol or configuration differ.
+    If ``config`` is None, the board reports a hash that selects a known configuration. A request
+    without an answer in ``answer_seconds`` is repeated. Raises :class:`RunError` if the board does
+    not answer, or has another protocol or configuration.
     """
 
     # An absent or incomplete answer doubles the timeout, up to PATIENCE times. The first request
@@ -109,11 +109,11 @@ class Device(HostPort):
         link: str = "uart",
         **options: float,
     ) -> Self:
-        """Return the machine at the serial or SPI port ``name``.
+        """Open the serial or SPI port ``name``, and return the machine on the board at this port.
 
         ``link`` is ``uart`` or ``spi``, with ``baud`` bits per second. ``options`` are keyword
-        arguments of the constructor. Raises :class:`InputError` if the port is unknown or in use,
-        and the constructor's :class:`RunError`.
+        arguments of :class:`Device`. Raises :class:`InputError` if the port is unknown or in use,
+        and :class:`RunError` if the board does not answer as expected.
         """
         check_link(link)
         port = open_serial(name, baud) if link == "uart" else open_spi(name, baud)
@@ -176,10 +176,10 @@ class Device(HostPort):
         return _words(self._ask(Command.READ_REGISTERS, WORD_BYTES * len(names), addr))
 
     def start(self, pc: int = 0) -> Report:
-        """Run the program from word address ``pc`` to HALT, and return its cycles and counters.
+        """Run the program from word address ``pc`` to HALT; return a report of cycles and counters.
 
-        The report has no signatures of written bytes. Raises :class:`RunError` if the circuit
-        reports an error, the board was reset, or the run takes more than ``run_seconds``.
+        The report has no signatures (hashes) of written bytes. Raises :class:`RunError` if the
+        circuit reports an error, the board was reset, or the run takes more than ``run_seconds``.
         """
         self._ask(Command.START, 0, pc)
         end = time.monotonic() + self._run_seconds

@@ -39,8 +39,9 @@ class Family:
 class Device:
     """An FPGA device: its family, its resources, and the options that select it in nextpnr.
 
-    Rows and columns of the device's grid count from 0. Without ``blocks``, nextpnr chooses all
-    places (:mod:`celosia.fpga.sites`).
+    Rows and columns of the device's grid are numbered from 0. If ``blocks`` is empty, nextpnr
+    chooses all sites. Otherwise :mod:`celosia.fpga.sites` assigns sites to some multipliers and
+    block RAMs.
     """
 
     name: str

@@ -111,10 +111,11 @@ def _command(board: Board, file: Path, words: Mapping[str, str], more: str) -> l
 
 
 def memory_of(board: Board, needed: int) -> int:
-    """Return the size of a board's external memory for ``needed`` bytes of data (bytes).
+    """Return the size of a board's external memory (bytes) for ``needed`` bytes of data.
 
-    It is block RAM, or the board's memory chip if the data exceed block RAM and the chip is
-    supported. The data do not fit if the result is less than ``needed``.
+    The result is the size of the memory in block RAM. If the data are larger and the board has a
+    supported memory chip, the result is the size of this chip. A result below ``needed`` means that
+    the data do not fit the board.
     """
     if needed > board.memory_bytes and has_memory(board):
         return with_sdram(board).memory_bytes

@@ -79,12 +79,11 @@ class _OverfullError(Exception):
 def fit_part(
     config: Config, make: Callable[[Config], str], top: str, device: Device, tell: Tell
 ) -> Fit:
-    """Return the :class:`Fit` of a configuration: Verilog for a device, and the resources it uses.
+    """Fit a configuration's design to a device; return the Verilog and the used resources.
 
     ``make`` returns a configuration's Verilog with the top module ``top``. ``tell`` gets a message
-    before each step. Multipliers and block RAMs beyond the device's are made of LUTs. Raises
-    :class:`InputError` if the design does not fit, with a field's value with which it does, if one
-    is found.
+    before each step. LUTs replace missing multipliers and block RAMs. Raises :class:`InputError` if
+    the design does not fit; the message may name a field's value that fits.
     """
     try:
         return _fit(make(config), top, device, tell)
@@ -105,10 +104,11 @@ def fit_part(
 
 
 def with_registers(config: Config, device: Device) -> Config:
-    """Return ``config`` with the field ``registered`` set, if the device is large.
+    """Return ``config`` with the field ``registered`` (more pipeline registers) for a large device.
 
-    A device is large if the configuration of one of its boards has this field. A microcoded
-    machine's configuration does not change.
+    A device is large if the default configuration of a board with this device sets ``registered``.
+    If the device is not large, or ``config`` is a microcoded machine, ``config`` is returned
+    unchanged.
     """
     boards = [board for board in map(get_board, BOARDS) if board.device.name == device.name]
     if config.micro is None and any(board.config.control.registered for board in boards):
@@ -119,8 +119,9 @@ def with_registers(config: Config, device: Device) -> Config:
 def family_needs(verilog: str) -> str:
     """Return a sentence with the numbers of multipliers and block RAMs that a design needs.
 
-    It names the devices that have enough, such as ``ecp5:85k``, or says that none has, and advises
-    ``--device``. Only families whose LUTs can replace block RAMs are considered.
+    The sentence also names the devices that have enough of both, such as ``ecp5:85k``, or says that
+    no device has enough. The sentence advises the option ``--device``. Only families whose LUTs can
+    replace block RAMs are considered.
     """
     design = Hierarchy(verilog)
     parts = {name: device for name, device in PARTS.items() if device.family.block_ram_shapes}

@@ -32,8 +32,9 @@ def checked_clock(mhz: float) -> float:
 class Pll:
     """A PLL's setting: its output frequency, the frequency of its VCO (MHz), and its Verilog.
 
-    The Verilog has the input ``clk``, the output ``locked``, and the machine's clock ``fast``. On
-    ECP5 the outputs are ``steady`` and ``loop``, and the top module makes ``fast``.
+    The Verilog has the input ``clk`` and the output ``locked``. On iCE40 and Gowin, the output
+    ``fast`` is the machine's clock. On ECP5, the top module makes ``fast`` of the output
+    ``steady``, and ``loop`` is the PLL's feedback.
     """
 
     mhz: float
@@ -152,8 +153,9 @@ _FAMILIES: dict[str, tuple[_Settings, str]] = {
 def find_pll(family: str, device: str, clock_mhz: float, wanted_mhz: float) -> Pll:
     """Return the PLL setting with the highest output frequency that is at most ``wanted_mhz``.
 
-    ``clock_mhz`` is the input frequency. Of equal settings the one with the fastest VCO is taken.
-    Raises :class:`InputError` if all outputs are above ``wanted_mhz``.
+    ``clock_mhz`` is the input frequency. If several settings reach the same frequency, the one with
+    the fastest VCO is returned. Raises :class:`InputError` if all output frequencies are above
+    ``wanted_mhz``.
     """
     settings, text = _FAMILIES[family]
     best: tuple[float, float, dict[str, float]] | None = None

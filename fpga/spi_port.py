@@ -48,8 +48,9 @@ class Wires(Protocol):
 class SpiPort:
     """An SPI link with the methods of a serial port (:class:`celosia.fpga.serial_port.Port`).
 
-    Reads send zero bytes, which the board ignores between requests. Without an answer, pauses grow
-    up to ``LAST_PAUSE`` seconds. Bytes that arrive during a write are dropped.
+    A read sends zero bytes, which the board ignores between requests. While the board does not
+    answer, the pauses between reads grow up to ``LAST_PAUSE`` seconds. Bytes that arrive during a
+    write are dropped.
     """
 
     timeout: float | None = None
@@ -159,9 +160,10 @@ class TerminalWires:
 
 
 def open_spi(name: str, hertz: float) -> SpiPort:
-    """Open an SPI link through an adapter, or to a simulated board, and return it.
+    """Open an SPI link through an adapter, or to a simulated board, and return the link.
 
-    ``name`` is an adapter's pyftdi URL (``ftdi://``), with ``hertz`` of SCK, or the path of a
-    simulated board's terminal. Raises :class:`InputError` if it cannot be used.
+    If ``name`` begins with ``ftdi://``, it is an adapter's URL in pyftdi, and SCK has ``hertz``.
+    Otherwise ``name`` is the path of a simulated board's terminal. Raises :class:`InputError` if
+    the adapter or terminal cannot be used.
     """
     return SpiPort(FtdiWires(name, hertz) if name.startswith(FTDI) else TerminalWires(name))

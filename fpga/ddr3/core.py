@@ -73,10 +73,12 @@ def make_core(
 ) -> Core:
     """Return LiteDRAM's core for a device; the core's clock is within 1 % of ``mhz``.
 
-    With ``model`` the core is for simulation (:mod:`celosia.fpga.ddr3.model`); ``watched`` then
-    prints timing violations of the chip. Raises :class:`InputError` if LiteDRAM is missing or
-    ``mhz`` is not from 20 to 200, :class:`ClockError` if no PLL setting fits, and :class:`RunError`
-    if the generator fails.
+    If ``model`` is true, the core is for simulation; if ``watched`` is also true, it prints timing
+    violations of the chip. Errors:
+
+    - :class:`InputError`: ``mhz`` is not from 20 to 200, or LiteDRAM is missing.
+    - :class:`ClockError`: no PLL setting fits.
+    - :class:`RunError`: LiteDRAM's generator fails.
     """
     least, most = _CLOCKS_MHZ
     if not least <= mhz <= most:
