@@ -59,11 +59,11 @@ def _plain(name: str) -> str:
 
 
 def groups(paths: Sequence[str], limit: int = GROUPS) -> dict[str, str]:
-    """Assign each module instance of a design to one of its ``limit`` largest instances, by path.
+    """Return a dictionary from the path of each module instance to the path of a large instance.
 
-    ``paths`` has for each cell its instance's path, such as ``vector.norm``. The result is the
-    innermost large instance around a path, or "". Numbered instances, such as ``array.column_3``,
-    count to ``array``.
+    ``paths`` has the instance of each cell, such as ``vector.norm``. The ``limit`` instances with
+    the most cells are large. An instance is mapped to the innermost large one around it, or to "".
+    Numbered instances, such as ``array.column_3``, count as ``array``.
     """
     sizes: Counter[str] = Counter()
     for path in paths:
@@ -85,10 +85,11 @@ def _around(path: str) -> list[str]:
 def count_units(
     family: Family, placed: Path, units: Units
 ) -> tuple[dict[str, dict[str, int]], list[tuple[int, int, str]]]:
-    """Return the cells of each group of instances (:func:`groups`), and the place of each cell.
+    """Return the numbers of cells in each large module instance, and the place of each cell.
 
-    The first result has a group's cells by resource, such as LUTs, and the rest in "the top". The
-    second has (column, row, path) of each cell. ``placed`` is nextpnr's netlist after placement.
+    The large instances are those of :func:`groups`, and "the top" for all others. The first result
+    has numbers of cells by resource, such as ``luts``. The second has (column, row, large instance)
+    of each cell. ``placed`` is nextpnr's placed netlist.
     """
     modules = json.loads(placed.read_text(encoding="utf-8"))["modules"]
     cells: Mapping[str, Any] = max(modules.values(), key=lambda module: len(module["cells"]))[

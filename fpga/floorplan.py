@@ -20,7 +20,7 @@ Tile = tuple[int, int]
 
 
 def draw(places: Sequence[tuple[int, int, str]], title: str, path: Path) -> None:
-    """Draw a device's tiles to ``path``, each in the color of the unit with the most cells in it.
+    """Draw a device's tiles to a file; each tile has the color of the unit with most of its cells.
 
     ``places`` has (column, row, unit) of each cell, with unit "" for the top module. The legend
     names all units. The names of large units are also in the drawing.

@@ -105,8 +105,8 @@ def share_block_rams(flat: str, device: Device) -> str:
 def table_style(parts: int) -> str:
     """Return the value of Yosys's attribute ``ram_style`` for a memory that is built from LUTs.
 
-    ``parts`` is the number of separately written parts of a word. For 0 it is ``logic`` (a constant
-    table), otherwise ``distributed`` (LUTs as RAM).
+    ``parts`` is the number of parts of a word that can be written separately. The value is
+    ``logic`` if ``parts`` is 0 (a constant table), otherwise ``distributed`` (LUTs as RAM).
     """
     return "distributed" if parts else "logic"
 
@@ -122,8 +122,9 @@ _LARGE = '(* no_rw_check, ram_style = "huge" *)'
 def place_memories(verilog: str, family: str) -> str:
     """Return a design's Verilog, in which :class:`ByteRam` memories are adapted to an FPGA family.
 
-    For ``ice40`` they become SB_SPRAM256KA cells without initial contents. For ``gowin`` they lose
-    their initial contents, which no circuit reads. For others nothing changes.
+    For ``ice40``, the memories become SB_SPRAM256KA cells without initial contents. For ``gowin``,
+    the memories lose their initial contents, which no circuit reads. For other families, the
+    Verilog is returned unchanged.
     """
     if family not in ("ice40", "gowin"):
         return verilog

@@ -23,10 +23,11 @@ REGISTERS = {"$dff", "$dffe", "$sdff", "$sdffe"}
 
 
 def carriers(modules: Mapping[str, Module], memories: Collection[str]) -> dict[str, set[str]]:
-    """Return the submodules to merge, by module, that bring a memory and its registers together.
+    """Return, for each module, the submodules to merge so that memories meet their registers.
 
-    Block RAMs can only absorb registers in the same module. If ``Top`` connects a memory in
-    ``Store`` to registers in ``Reader``, the result is ``{"Top": {"Store", "Reader"}}``.
+    A block RAM can only absorb the registers at its outputs if both are in one module. If ``Top``
+    connects a memory in ``Store`` to registers in ``Reader``, the result is
+    ``{"Top": {"Store", "Reader"}}``.
     """
     paths = _Paths(modules, memories)
     outputs: dict[str, set[str]] = {}

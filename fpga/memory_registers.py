@@ -31,9 +31,9 @@ class Control:
 def registered(module: Module, memories: Collection[str]) -> dict[str, tuple[str, Control]]:
     """Return the memories of a module that can absorb the registers at their outputs.
 
-    The outputs may drive only registers, with the memory's clock, one enable, one reset to 0, and
-    initial values 0 or undefined. The result maps an instance to its module's name and the
-    registers' :class:`Control`.
+    A memory's outputs may drive only registers with the memory's clock, one common enable, one
+    common reset to 0, and initial values 0 or undefined. The result maps a memory's instance to its
+    module's name and the registers' :class:`Control`.
     """
     loads = loads_of(module)
     initial = _initial(module)
@@ -85,10 +85,11 @@ def _control(
 
 
 def move(module: Module, cells: Mapping[str, Control], names: Mapping[str, str]) -> None:
-    """Merge the registers at the outputs of memory cells into the cells, in a module of a netlist.
+    """Merge registers at the outputs of memory cells into these cells, in one module of a netlist.
 
-    ``cells`` maps memory cells to the enable and reset of their registers. ``names`` maps types of
-    memory cells to types with output registers.
+    ``cells`` maps the name of a memory cell to the enable and reset of the registers at its
+    outputs. ``names`` maps the type of a memory cell to the type of the same memory with output
+    registers.
     """
     loads = loads_of(module)
     gone: dict[str, set[int]] = defaultdict(set)

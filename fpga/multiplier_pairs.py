@@ -49,8 +49,9 @@ _HALVES = (("high", 1, 1), ("left", 1, 0), ("right", 0, 1), ("low", 0, 0))
 def place_pairs(verilog: str, family: str) -> str:
     """Return a design's Verilog, in which SB_MAC16 cells of an iCE40 replace multiplier modules.
 
-    ``MultiplierPair`` becomes one cell with two 8-bit products, and ``HalfProducts`` four cells
-    with 16-bit operands. For other families nothing changes.
+    A module ``MultiplierPair`` becomes one cell with two 8-bit products. A module ``HalfProducts``,
+    with four products of 16-bit operands, becomes four cells. If ``family`` is not ``ice40``, the
+    Verilog is returned unchanged.
     """
     return _MODULE.sub(_ice40, verilog) if family == "ice40" else verilog
 

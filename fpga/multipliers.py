@@ -93,7 +93,8 @@ def with_table_product(text: str, name: str, a_width: int, b_width: int, family:
     """Return the Verilog of a :class:`Multiplier` module whose product is computed by LUTs.
 
     ``text`` is the Verilog of the module ``name`` with operands of ``a_width`` and ``b_width``
-    bits. For ``ecp5`` the design also needs :data:`celosia.fpga.table_product.ROWS`.
+    bits. For ``ecp5``, the design must also contain the Verilog module
+    :data:`celosia.fpga.table_product.ROWS`.
     """
     product = f"{name}_product"
     # A row of partial products for each bit of the narrower operand.

@@ -21,8 +21,9 @@ _WIDE = 36
 def use_output_registers(netlist: Path, top: str) -> int:
     """Merge registers after block RAMs into the block RAMs; return the number of merged flip-flops.
 
-    The netlist of an ECP5 design is changed in place. A port's registers are merged if each bit
-    drives one register, with the port's clock, one enable, no reset and initial value 0.
+    The file ``netlist`` of an ECP5 design is changed in place. Registers are merged if each bit of
+    a block RAM's port drives one register, with the port's clock, an enable common to all, no
+    reset, and initial value 0.
     """
     design = json.loads(netlist.read_text(encoding="utf-8"))
     moved = _take_registers(design["modules"][top])

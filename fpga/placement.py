@@ -55,11 +55,11 @@ def place(
     constraints: str | None,
     progress: Callable[[int, int], None],
 ) -> list[Placement]:
-    """Place and route a folder's netlist for each seed; return the placements, fastest first.
+    """Place and route the netlist in a folder for each seed; return the placements, fastest first.
 
     ``mhz`` is the target frequency. ``constraints`` is a file in the folder, or None if nextpnr
-    chooses the pins. ``progress`` is called with finished and all seeds. Seeds that cannot be
-    routed are left out; raises :class:`RunError` if none is left.
+    chooses pins. ``progress`` gets the numbers of finished and of all seeds. A seed that cannot be
+    routed has no placement; if all fail, :class:`RunError` is raised.
     """
     tool = find_tool(device.family.router)
 
@@ -105,7 +105,7 @@ def place(
 
 
 def fills(device: Device, verilog: str) -> bool:
-    """Return whether a design has an array of adder trees, and the device has known sites.
+    """Return True if a design's array has adder trees, and the device's sites are known.
 
     A build of such a design uses nextpnr's router2, and moves reset nets to the clock network.
     """
@@ -159,11 +159,11 @@ def pack(board: Board, placement: Placement) -> Path:
 
 
 def frequency(clocks: Mapping[str, Mapping[str, float]], mhz: float) -> float:
-    """Return the lowest frequency that the machine's clocks reached in place-and-route (MHz).
+    """Return the lowest frequency (MHz) that the machine's clocks reached in place-and-route.
 
-    ``clocks`` has ``constraint`` and ``achieved`` of each clock (MHz). Clocks of the machine are
-    those whose constraints are nearest to ``mhz``, within ``0.001 * mhz``. The result is infinity
-    without clocks.
+    ``clocks`` has the frequencies ``constraint`` and ``achieved`` (MHz) of each clock. The
+    machine's clocks are those with the constraint nearest to ``mhz``, with a tolerance of
+    ``0.001 * mhz``. Without clocks, the result is infinity.
     """
     nearest = min((abs(clock["constraint"] - mhz) for clock in clocks.values()), default=0.0)
     return min(

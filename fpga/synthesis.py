@@ -69,8 +69,8 @@ EXPORTED = ("ecp5", "ice40", "gowin")
 def exported(verilog: str, family: str, device: Device | None = None) -> str:
     """Return a design's Verilog for the user's own run of Yosys, such as ``synth_ecp5``.
 
-    The circuit has as many multipliers and RAMs as in this project's build. If ``device`` is given,
-    those that it lacks are made of LUTs (:mod:`celosia.fpga.part`).
+    The circuit has as many multipliers and RAMs as in this project's build. If ``device`` is not
+    None, multipliers and RAMs beyond the device's are made of LUTs (:mod:`celosia.fpga.part`).
     """
     verilog = _placed(verilog, family)
     if device is None:
@@ -83,10 +83,10 @@ def exported(verilog: str, family: str, device: Device | None = None) -> str:
 
 
 def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
-    """Return the amount of each of ``RESOURCES``, such as ``luts``, after plain synthesis.
+    """Return the numbers of LUTs, registers, multipliers and block RAMs of a design.
 
-    Plain synthesis is Yosys's command for the family, such as ``synth_ecp5``, with the top module
-    ``top``.
+    The design, with the top module ``top``, is synthesized by Yosys's command for the family, such
+    as ``synth_ecp5``. The result has the keys of ``RESOURCES``, such as ``luts``.
     """
     with tempfile.TemporaryDirectory() as name:
         return _plain(verilog, top, family, Path(name), [])
@@ -95,7 +95,8 @@ def plain_needs(verilog: str, top: str, family: Family) -> dict[str, int]:
 def plain_netlist(verilog: str, top: str, family: Family, folder: Path) -> dict[str, int]:
     """Synthesize a design to ``netlist.json`` in ``folder`` by Yosys's command for the family.
 
-    Returns the amount of each of ``RESOURCES``, such as ``luts``, that the netlist uses.
+    Returns the numbers of LUTs, registers, multipliers and block RAMs in the netlist. The result
+    has the keys of ``RESOURCES``, such as ``luts``.
     """
     return _plain(verilog, top, family, folder, [NETLIST])
 
@@ -122,11 +123,11 @@ def _placed(verilog: str, family: str) -> str:
 
 
 def prepare(verilog: str, family: Family) -> tuple[str, dict[str, OwnMultiplier]]:
-    """Return Verilog adapted to a family, and its modules for hardware multipliers.
+    """Return a design's Verilog for an FPGA family, and the modules for hardware multipliers.
 
-    The adaptations are those of :func:`place_memories` and
-    :func:`celosia.fpga.multiplier_pairs.place_pairs`; the modules are those of
-    :func:`find_multipliers`.
+    Memories are adapted by :func:`place_memories`, and pairs of multipliers by
+    :func:`celosia.fpga.multiplier_pairs.place_pairs`. The second result is that of
+    :func:`find_multipliers`: a dictionary from module name to Verilog.
     """
     verilog = _placed(verilog, family.name)
     return verilog, find_multipliers(verilog, family.name)
@@ -137,8 +138,9 @@ def synthesize(
 ) -> dict[str, int]:
     """Synthesize a design for a device, and return the number of cells of each type.
 
-    The netlist is ``netlist.json`` in ``folder``, with ``simulation`` also ``netlist.v``. Products
-    (narrowest first) and memories beyond the device's multipliers and block RAMs are made of LUTs.
+    The netlist is written to ``netlist.json`` in ``folder``, and to ``netlist.v`` if ``simulation``
+    is true. If the device has too few multipliers or block RAMs, the narrowest multipliers and some
+    memories are made of LUTs.
     """
     family = device.family
     verilog, own = prepare(verilog, family)
@@ -225,9 +227,11 @@ def _share(flat: str, device: Device, own: Mapping[str, OwnMultiplier]) -> str:
 
 
 def count(family: Family, cells: Mapping[str, int]) -> dict[str, int]:
-    """Return the amount of each of ``RESOURCES`` that a netlist uses, rounded up.
+    """Return the numbers of LUTs, registers, multipliers and block RAMs that a netlist uses.
 
-    ``cells`` has the number of cells of each type.
+    The result has the keys of ``RESOURCES``, such as ``luts``. ``cells`` maps each type of cell to
+    the number of its cells in the netlist. A cell can use a part of a multiplier; the numbers are
+    rounded up.
     """
     return {
         name: math.ceil(sum(cells.get(cell, 0) * each for cell, each in kinds.items()))

@@ -37,8 +37,8 @@ def row_product(name: str, a_width: int, b_width: int) -> str:
 def table_product(name: str, a_width: int, b_width: int) -> str:
     """Return the Verilog of a module ``name`` that computes ``p = a * b`` (signed), for ECP5.
 
-    The caller must add :data:`ROWS` to the design. The longest path has ``ceil(log2(b_width))``
-    carry chains.
+    The longest path has ``ceil(log2(b_width))`` carry chains. The design must also contain the
+    Verilog module :data:`ROWS`, which the returned module instantiates.
     """
     width = a_width + 2
     sign = f"a[{a_width - 1}]"
