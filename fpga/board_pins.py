@@ -65,7 +65,7 @@ def memory_pins(
 
     A port's name, such as ``sdram_we_n``, is the name of ``resource`` and that of a signal.
     ``ports`` renames signals of amaranth-boards. Signals in ``buses`` have a port for each bit,
-    such as ``sdram_a[0]``. ``moved`` has the names of pins that differ from amaranth-boards'.
+    such as ``sdram_a[0]``. ``moved`` maps a signal to pin names that replace amaranth-boards'.
     """
     pins = {}
     for signal in signals_of(resource):

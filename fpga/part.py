@@ -83,8 +83,8 @@ class Surplus:
 def needs(design: Hierarchy, family: Family) -> Needs:
     """Return the numbers of hardware multipliers and block RAMs that a design needs in a family.
 
-    They are computed from the Verilog, without synthesis. Block RAMs are counted only in families
-    whose LUTs can replace them.
+    The numbers are computed from the Verilog, without synthesis. Block RAMs are counted only for
+    families in which LUTs can replace block RAMs.
     """
     own = find_multipliers("\n".join(design.texts.values()), family.name)
     products, memories = [], []

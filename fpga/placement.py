@@ -115,8 +115,8 @@ def fills(device: Device, verilog: str) -> bool:
 def placer_options(device: Device, verilog: str) -> list[str]:
     """Return nextpnr's options for the placement and routing of a design on a device.
 
-    A design for which :func:`fills` is true is routed by nextpnr's router2, because router1 cannot
-    route all of its wires.
+    A design with an array of adder trees, on a device with known sites, is routed by nextpnr's
+    router2, because router1 cannot route all of its wires.
     """
     return [*device.placer, *(["--router", "router2"] if fills(device, verilog) else [])]
 

@@ -217,10 +217,11 @@ class BoardTop(Component):
 
 
 def baud_divisor(clock: int, baud: int) -> int:
-    """Return the number of whole cycles of ``clock`` that a bit of the serial line takes.
+    """Return the number of whole cycles of ``clock`` (Hz) that a bit of the serial line takes.
 
-    ``baud`` is in bits per second. Raises :class:`InputError` if the rounded rate differs by more
-    than ``BAUD_ERROR``, or too much for the receiver with a host's error of ``HOST_ERROR``.
+    ``baud`` is the wanted rate (bits per second). The rounded number makes another rate. Raises
+    :class:`InputError` if this rate differs by more than ``BAUD_ERROR``, or if the receiver cannot
+    tolerate the difference and ``HOST_ERROR`` together.
     """
     divisor = max(1, round(clock / baud))
     most = min(BAUD_ERROR, tolerance(divisor) - HOST_ERROR)

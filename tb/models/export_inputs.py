@@ -34,9 +34,9 @@ class ExportInputs:
 def export_inputs(model: str, source: Source, files: Files, count: int | None) -> ExportInputs:
     """Return a model's inputs to export, its calibration inputs, and names of output columns.
 
-    The first ``count`` inputs are exported; None stands for at most ``COUNT``. If ``files`` is
-    empty, the inputs are Celosia's digits or sentences. Raises :class:`InputError` if no inputs
-    fit, or a file or ``count`` is wrong.
+    The first ``count`` inputs are exported. If ``count`` is None, at most ``COUNT`` are exported.
+    If ``files`` is empty, the inputs are Celosia's digits or sentences. Raises :class:`InputError`
+    if none of these fit the model, or a file or ``count`` is wrong.
     """
     names = source.labels
     inputs: Inputs

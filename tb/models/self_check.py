@@ -25,9 +25,9 @@ _UNWRITTEN = 0xA5  # a byte of the scratchpad that no instruction has written
 
 
 def widths_of(program: Artefact) -> tuple[int, ...]:
-    """Return the widths (bits) at which a program can read its weights.
+    """Return the numbers of upper bits that a program can read of each weight.
 
-    Nested weights have several widths, other weights have one.
+    For weights stored as bit planes, the result is (8, 4, 2). For all other weights, it is (8,).
     """
     return BITS if is_nested(program.graph) else BITS[:1]
 

@@ -12,8 +12,8 @@ from celosia.tb.models.text_session import TextSession
 class TextsSession(TextSession):
     """Two texts that a language model processes together on a machine, token by token.
 
-    The texts may have different lengths. ``program.batch`` must be 2. The arguments, the
-    comparisons and the errors are those of :class:`celosia.tb.models.text_session.TextSession`.
+    The texts may have different lengths. ``program.batch`` must be 2. Arguments, comparisons with
+    the golden machine, and errors are as in :class:`celosia.tb.models.text_session.TextSession`.
     """
 
     def __init__(self, program: Host, machine: str | Machine, timing: MemoryTiming = PROMPT):

@@ -114,9 +114,9 @@ def utilization(
 ) -> Figure:
     """Return a plot of the array's utilization over the cycles of a run.
 
-    Above, each operation is a bar of its utilization (%), with an outline that includes padding; a
-    dotted line shows ``total``, the run's utilization. Below is the share (%) of each activity of
-    the array in windows of cycles.
+    In the upper part, a bar for each operation is the array's utilization (%), and the bar's
+    outline includes padding. A dotted line shows ``total``, the utilization in the whole run. The
+    lower part shows the share (%) of each activity of the array in windows of cycles.
     """
     figure = Figure(figsize=(12, 6.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))

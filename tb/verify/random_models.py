@@ -67,7 +67,7 @@ def random_weights(rng: np.random.Generator, model: ModelDescription) -> Weights
 def with_zero_tiles(
     rng: np.random.Generator, weights: Weights, config: Config, share: float, of: str = ""
 ) -> Weights:
-    """Return ``weights`` with random tiles of its matrices set to zero.
+    """Return a model's weights, in which random tiles of matrices are set to zero.
 
     ``share`` is the proportion of zero tiles in each matrix. A tile has the size of the multiplier
     array of ``config``. Only matrices whose names contain the text ``of`` are changed.

@@ -191,5 +191,5 @@ def _chosen_by_file(verilog: str) -> str:
 
 
 def write_number(folder: Path, number: int) -> None:
-    """Write the file in ``folder`` that selects mutation ``number`` in simulations (0: none)."""
+    """Write the file in ``folder`` that selects a mutation for simulations; 0 selects none."""
     (folder / NUMBER_FILE).write_text(f"{number:x}\n", encoding="utf-8")
