@@ -20,7 +20,7 @@ from celosia.generators.graph.operations import Linear
 from celosia.generators.quantize.calibrate import calibrate
 from celosia.generators.quantize.options import Quantization
 from celosia.generators.quantize.quantize import quantize_calibrated
-from celosia.generators.quantize.stored import choose, trained_steps
+from celosia.generators.quantize.stored import quantize_weights, trained_steps
 from celosia.generators.reference.floats import forward
 from celosia.generators.reference.integers import evaluate
 from celosia.generators.studies.perplexity import measure, read_texts
@@ -94,7 +94,7 @@ def test_codes_of_language_models_are_kept(folder, form) -> None:
     for name in names:
         # Inputs would move codes to where their errors make up for each other.
         inputs = np.random.default_rng(1).normal(size=(50, file[name].shape[1]))
-        _, operands, _ = choose(source.weights[name], FORMATS[form], 0, inputs)
+        _, operands, _ = quantize_weights(source.weights[name], FORMATS[form], 0, inputs)
         assert np.array_equal(operands.T, file[name])
 
 
@@ -144,7 +144,7 @@ def test_steps_of_codes_are_found_and_others_refused() -> None:
         recovered = trained_steps(weights, form)
         assert recovered == pytest.approx(steps)
         inputs = rng.normal(size=(99, 40))
-        assert np.array_equal(choose(weights, form, 0, inputs)[1].T, values)
+        assert np.array_equal(quantize_weights(weights, form, 0, inputs)[1].T, values)
         weights[3, 5] += 0.01 * steps[3]
         assert trained_steps(weights, form) is None
     assert trained_steps(values * 1.0, FORMATS["int7"]) is None
