@@ -1,8 +1,8 @@
 """Finds the paths from the outputs of memories to registers, through the modules of a design.
 
 The modules are read from Yosys's JSON netlist after the pass ``opt_dff``, which merges enables and
-resets into register cells. A memory is a module with an output ``read_data``, the word that it
-reads.
+resets into register cells. A memory is a module with an output ``read_data``, on which a word of
+the memory appears.
 """
 
 from collections import defaultdict
@@ -104,10 +104,10 @@ class _Paths:
 
 
 def loads_of(module: Mapping[str, Any]) -> dict[Bit, list[Load]]:
-    """Return a dictionary from each net to its loads: the cell inputs and module ports it drives.
+    """Return a dictionary from each net to its loads: cell inputs and ports that the net drives.
 
-    The loads of a net are a list of tuples (cell, port, bit of the port). The cell is "" for a port
-    of the module.
+    The loads of a net are a list of tuples (cell, port, bit of the port). If the load is a port of
+    the module, the cell is "".
     """
     loads = defaultdict(list)
     for port, each in module["ports"].items():

@@ -1,7 +1,7 @@
 """Merges registers at the outputs of memories into the memories, in one module of a design.
 
-The module is read from Yosys's JSON netlist. A memory is a module with an output ``read_data``, the
-word that it reads (:mod:`celosia.fpga.memory_paths`).
+The module is read from Yosys's JSON netlist. A memory is a module with an output ``read_data``, on
+which a word of the memory appears (:mod:`celosia.fpga.memory_paths`).
 """
 
 from collections import defaultdict

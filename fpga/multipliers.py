@@ -26,7 +26,7 @@ _ECP5 = template("multiplier_ecp5")
 
 @dataclass(frozen=True)
 class OwnMultiplier:
-    """Verilog of a :class:`Multiplier` in two versions: a hardware multiplier, and one of LUTs."""
+    """Verilog of a :class:`Multiplier` in two versions: as a hardware multiplier, or of LUTs."""
 
     widths: tuple[int, int]
     """Widths of the operands (bits)."""
@@ -46,8 +46,9 @@ def own_name(name: str) -> str:
 def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
     """Return the :class:`Multiplier` modules that an FPGA's hardware multipliers can implement.
 
-    The result maps a module's name to its Verilog with a hardware multiplier and with LUTs. It is
-    empty for families other than ``ecp5``, whose MULT18X18D takes operands of at most 18 bits.
+    The result maps a module's name to two versions of its Verilog, with a hardware multiplier and
+    with LUTs. The result is empty if the family is not ``ecp5``, whose MULT18X18D multiplies
+    operands of at most 18 bits.
     """
     multipliers = {}
     if family == "ecp5":
@@ -66,8 +67,8 @@ def find_multipliers(verilog: str, family: str) -> dict[str, OwnMultiplier]:
 def with_multipliers(verilog: str, family: str) -> str:
     """Return a design's Verilog with hardware multipliers in its :class:`Multiplier` modules.
 
-    All modules of :func:`find_multipliers` change, even if the device has too few multipliers. They
-    stay separate in Yosys.
+    All modules that :func:`find_multipliers` returns are changed, even if the device has too few
+    multipliers. Yosys does not flatten the changed modules.
     """
     own = find_multipliers(verilog, family)
 

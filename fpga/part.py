@@ -133,7 +133,7 @@ def surplus(wanted: Needs, device: Device) -> Surplus:
 def within(design: Hierarchy, family: Family, made: Surplus) -> str:
     """Return a design's Verilog in which some multipliers and memories are made of LUTs.
 
-    ``made`` lists these multipliers and memories; it is the result of :func:`surplus`.
+    ``made``, a result of :func:`surplus`, lists the multipliers and memories to make of LUTs.
     """
     variants = {}
     for name, count in made.memories.items():

@@ -38,9 +38,9 @@ _BLOCK_ENABLES = 4
 def seat(netlist: Path, top: str, device: Device) -> int:
     """Assign device sites to multipliers and block RAMs; return the number of assigned sites.
 
-    The sites are written into the file ``netlist``. They are for the array and, with adder trees,
-    for weight memories and the vector engine. The result is 0 if the device's sites are unknown,
-    the array does not fit, or multipliers have separate enables.
+    The sites are written into the file ``netlist``. The array gets sites; if it has adder trees,
+    also its weight memories and the vector engine. The result is 0 if the device's sites are
+    unknown, the array does not fit, or multipliers have separate enables.
     """
     # Column c of a systolic array takes column c of the device's multiplier groups. Of adder trees
     # with weights in block RAM, half of the columns go from the left side inwards, the others from

@@ -36,7 +36,7 @@ QUIET_SECONDS = 0.05
 
 
 class Wires(Protocol):
-    """Interface of an SPI controller; it receives a byte from the board for each byte sent."""
+    """Interface of an SPI controller, which receives a byte from the board for each byte sent."""
 
     def exchange(self, data: bytes) -> bytes:
         """Send ``data``, and return the bytes received meanwhile, one for each byte sent."""
@@ -88,8 +88,8 @@ class SpiPort:
 class FtdiWires:
     """An SPI adapter with an FTDI chip, in SPI mode 0.
 
-    ``name`` is the URL of the adapter in pyftdi, and ``hertz`` the frequency of SCK. Raises
-    :class:`InputError` if there is no such adapter, or it cannot be used.
+    ``name`` is the URL of the adapter in pyftdi. ``hertz`` is the frequency of SCK. Raises
+    :class:`InputError` if the adapter does not exist or cannot be used.
     """
 
     def __init__(self, name: str, hertz: float):

@@ -81,9 +81,9 @@ def _number(version: str) -> tuple[int, int]:
 def run_tool(tool: Tool, arguments: Sequence[str], *, folder: Path, log: str, work: str) -> None:
     """Run a tool in the folder ``folder``, and write the tool's output to the file ``log`` there.
 
-    ``work`` names the work in messages, such as "Packing the bitstream". A tool of a pip package
-    compiles itself in its first run; other runs of it wait until then. Raises :class:`RunError`
-    with the log's last lines if the tool fails.
+    ``work`` names the work in messages, such as "Packing the bitstream". The first run of a tool
+    from a pip package compiles the tool; other runs wait until then. Raises :class:`RunError` with
+    the log's last lines if the tool fails.
     """
     runs = 0
 

@@ -52,8 +52,8 @@ class Core:
     """LiteDRAM's core for a board: its Verilog, its start-up sequence and its clock.
 
     ``mhz`` is the frequency of the clock that the core makes for the machine (MHz).
-    ``oscillator_mhz`` is the frequency of the PLL's VCO (MHz), not of the board's oscillator; it is
-    0 if the core has no PLL.
+    ``oscillator_mhz`` is the frequency of the PLL's VCO (MHz), or 0 if the core has no PLL. The
+    board's oscillator has another frequency.
     """
 
     verilog: str

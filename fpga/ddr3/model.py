@@ -35,16 +35,16 @@ class ModelClock(LiteXModule):
 class ModelPhy(Module, AutoCSR):
     """Simulation model of an ECP5's DDR3 PHY, together with the DDR3 chip at its pins.
 
-    It has the control registers, settings and memory controller interface of the PHY. The chip is
-    LiteDRAM's ``SDRAMPHYModel``.
+    The model has the control registers, settings and memory controller interface of the PHY. The
+    chip is LiteDRAM's ``SDRAMPHYModel``.
     """
 
     @classmethod
     def of(cls, real, config, watched):
         """Return a subclass of this class with the constructor arguments of the PHY class ``real``.
 
-        ``config`` is the configuration of LiteDRAM's generator. With ``watched`` the model prints
-        violations of the chip's timing.
+        ``config`` is the configuration of LiteDRAM's generator. If ``watched`` is true, the model
+        prints violations of the chip's timing.
         """
 
         class Made(cls):

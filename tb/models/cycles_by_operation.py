@@ -40,7 +40,7 @@ class Operation:
 
     @property
     def layer(self) -> str:
-        """The name of the operation's layer, or the operation's name if it is outside of layers."""
+        """The name of the operation's layer, or the operation's name if it belongs to no layer."""
         return self.name.rpartition(".")[0] or self.name
 
     @property

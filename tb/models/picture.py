@@ -60,7 +60,7 @@ def chosen(predictions: Sequence[int], labels: Sequence[int]) -> list[int]:
     """Return the indices of at most ``IMAGES`` images to show in the picture.
 
     The list ends with the first four images that have a wrong prediction, or with all such images
-    if there are fewer. It begins with other images, in order from the first image on.
+    if there are fewer. The list begins with other images, in order from the first image on.
     """
     pairs = enumerate(zip(predictions, labels, strict=True))
     wrong = [index for index, (predicted, label) in pairs if predicted != label][:4]

@@ -40,8 +40,9 @@ class StepWriter:
     def write_memory(self, addr: int, data: bytes) -> None:
         """Write bytes to external memory from the byte address ``addr`` on.
 
-        Before the first program is loaded, ``addr`` must be 0, and the bytes are the initial
-        content. Later, the testbench gets a step for each memory word, in which it writes the word.
+        Before the first program is loaded, ``addr`` must be 0, and the bytes are the memory's
+        initial content. After that, one step for each memory word is added to the testbench; the
+        step writes the word.
         """
         self._machine.write_memory(addr, data)
         if self._loads:
@@ -88,8 +89,9 @@ class StepWriter:
     def read_memory(self, addr: int, count: int) -> bytes:
         """Return ``count`` bytes of the golden machine's external memory.
 
-        The byte address ``addr`` must be a multiple of a memory word's bytes. The testbench gets a
-        step for each of these words, in which it compares its word with the golden machine's.
+        The byte address ``addr`` must be a multiple of the bytes of a memory word. One step for
+        each memory word is added to the testbench; the step compares the testbench's word with the
+        golden machine's.
         """
         whole = -(-count // self._config.mem_bytes) * self._config.mem_bytes
         self.steps.add_words(Action.WORD_IS, addr, self._machine.read_memory(addr, whole))

@@ -76,7 +76,7 @@ def trace_compiled(
 ) -> Traced:
     """Run one inference of a compiled model on a simulated machine; return the recorded inference.
 
-    ``values`` is the inference's input, and ``timing`` the timing of external memory.
+    ``values`` is the inference's input. ``timing`` is the timing of external memory.
     """
     config = compiled.config
     window = max(LEAST_WINDOW, compiled.macs(rows=len(values)) // config.elements // WINDOWS)

@@ -74,9 +74,10 @@ def largest(opcode: Opcode, flag: str, size: str, config: Config) -> int:
 
 
 def least_sizes(opcode: Opcode, flags: frozenset[str], config: Config) -> dict[str, int]:
-    """Return the smallest allowed sizes of an instruction, such as m (rows), by their names.
+    """Return a dictionary with the smallest allowed value of each size of an instruction.
 
-    An instruction with this opcode and these flags may have all smallest sizes at the same time.
+    A size, such as ``m`` (rows), is an operand that a program chooses. An instruction with the
+    given opcode and flags can have all smallest values at the same time.
     """
     least = {name: 1 for name in SIZES if name in DEFINITIONS[opcode].operands}
     if "rotate" in flags:

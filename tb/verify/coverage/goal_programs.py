@@ -136,8 +136,8 @@ class DirectedProgram:
     def add(self, goal: Goal) -> None:
         """Append an instruction that reaches a goal of functional coverage.
 
-        If necessary, instructions before it write its inputs, and instructions after it move its
-        result to the scratchpad or external memory, where it is compared.
+        If necessary, instructions before it write its inputs. Instructions after it move its result
+        to the scratchpad or to external memory, where :meth:`compare` compares the result.
         """
         flags = companions(goal.opcode, goal.flag, self.config)
         sizes = {goal.size: goal.value} if goal.size else {}

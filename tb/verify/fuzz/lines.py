@@ -26,8 +26,8 @@ _ADDRESS = 32  # bits
 def run(case: Case) -> dict[str, Any]:
     """Simulate the host link or a bus bridge with random settings; return a dictionary.
 
-    The case's field ``line`` is ``link``, ``axi4`` or ``wishbone``. The circuit's bench checks it.
-    Keys of the result:
+    The case's field ``line`` selects the circuit: ``link``, ``axi4`` or ``wishbone``. The circuit's
+    bench checks the results. Keys of the dictionary:
 
     - ``mismatch``: the bench's error message, or empty.
     - ``width``: width of memory words (bits).

@@ -50,8 +50,8 @@ def random_format(rng: np.random.Generator, config: Config) -> dict[str, Any]:
     """Return random quantization options: one of the configuration's weight formats, or none.
 
     The result is a dictionary of ``weights`` (the format's name), ``group`` (rows per scale; 0 for
-    one scale per column) and ``low_rank`` (rank of a correction; 0 for none). It is empty for INT8
-    weights.
+    one scale per column) and ``low_rank`` (rank of a correction; 0 for none). For INT8 weights, the
+    dictionary is empty.
     """
     (others,) = rng.spawn(1)
     names = [form.name for form in config.formats]

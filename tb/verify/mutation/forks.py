@@ -23,7 +23,7 @@ _POLL = 0.02  # seconds
 
 
 def ended(results: Path) -> str:
-    """Return the text of cocotb's results file, or an empty text if it is incomplete."""
+    """Return the text of cocotb's results file, or an empty text if the file is incomplete."""
     text = results.read_text(encoding="utf-8") if results.exists() else ""
     return text if text.rstrip().endswith("</testsuites>") else ""
 
