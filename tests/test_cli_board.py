@@ -90,9 +90,10 @@ class Wire:
 
 
 def test_a_model_gives_the_integers_of_the_golden_model(celosia, port: str, tmp_path) -> None:
-    folder = tmp_path / "digits"
-    assert celosia("compile", "digits", "--config", "tiny", "--out", folder)[0] == 0
-    words = ("run", folder, "--count", "2", "--json")
+    model, folder = model_folder(tmp_path), tmp_path / "out"
+    given = ("--inputs", model / "inputs.npy")
+    assert celosia("compile", model, *given, "--config", "tiny", "--out", folder)[0] == 0
+    words = ("run", folder, *given, "--count", "2", "--json")
     code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, errors
     report = json.loads(output)

@@ -5,18 +5,25 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import celosia as library
 from celosia.arch.support.cache import ROOT
 from celosia.fpga.boards import get_board, with_flash, with_sdram
 from celosia.tb.machine.toolchain import missing_tools
+from tests.support.longer import longer
+from tests.support.small_model import model_folder
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp_path) -> None:
+@pytest.mark.parametrize("model", ["mine", *longer("digits")])
+def test_icebreaker_gives_the_integers_of_the_golden_model(
+    celosia, line_of, tmp_path, model: str
+) -> None:
     image, folder = tmp_path / "digits.img", tmp_path / "digits"
     config = with_flash(get_board("icebreaker"), "spi").config
     library.compile(library.load("digits"), config).save(folder)
@@ -37,14 +44,20 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
     try:
         port = process.stdout.readline().strip()
         assert line_of(port) == made["line"] == "celosia: digits, image ok, class 9\r\n"
-        words = ("run", folder, "--count", "1", "--json")
+        given: tuple[str | Path, ...] = ()
+        if model == "mine":
+            folder, mine = tmp_path / "small", model_folder(tmp_path)
+            given = ("--inputs", mine / "inputs.npy")
+            samples = np.load(mine / "inputs.npy")
+            library.compile(library.load(mine), config, calibration=samples).save(folder)
+        words = ("run", folder, *given, "--count", "1", "--json")
         code, output, errors = celosia("host", "--port", port, *words)
         assert code == 0, errors
         report = json.loads(output)
         assert (report["mismatches"], report["config"]) == (0, "icebreaker")
         assert report["cycles"] < 900_000
         tales, memory = library.load("tales"), get_board("icebreaker").memory_bytes
-        both = ("--prompt", "one", "--prompt", "a")
+        both = ("--prompt", "on", "--prompt", "a")
         both_texts = {"context": 20, "batch": 2, "memory_bytes": memory}
         pair = library.compile(tales, config, **both_texts).save(tmp_path / "pair")
         words = (*both, "--steps", "2", "--json")
@@ -75,19 +88,27 @@ def test_icebreaker_gives_the_integers_of_the_golden_model(celosia, line_of, tmp
 def test_a_language_model_runs_out_of_the_psram_at_the_pins(
     celosia, simulated_board, tmp_path
 ) -> None:
-    board, folder = with_sdram(get_board("tang_nano_9k")), tmp_path / "digits"
-    library.compile(library.load("digits"), board.config).save(folder)
+    board, folder = with_sdram(get_board("tang_nano_9k")), tmp_path / "tales"
     tales = library.compile(library.load("tales"), board.config, context=64)
-    tales.save(tmp_path / "tales")
-    held = ("--contents", str(folder / "image.bin"))
+    tales.save(folder)
+    held = ("--contents", str(folder / "setup_0.bin"))
     with simulated_board("--board", board.name, "--memory", "sdram", *held) as port:
-        words = ("run", folder, "--count", "1", *held, "--json")
-        code, output, errors = celosia("host", "--port", port, *words)
-        assert code == 0, errors
-        assert json.loads(output)["mismatches"] == 0
-        words = ("run", tmp_path / "tales", "--prompt", "o", "--steps", "2", "--json")
+        words = ("run", folder, "--prompt", "o", "--steps", "2", *held, "--json")
         code, output, errors = celosia("host", "--port", port, *words)
     assert code == 0, errors
     report = json.loads(output)
     assert (report["mismatches"], report["tensors"], report["config"]) == (0, 2, board.name)
     assert report["cycles_per_token"] < 240_000
+
+
+@pytest.mark.long  # test_cli_rates.py has these inferences, and the test above such contents
+@pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
+def test_the_digits_run_out_of_the_psram_at_the_pins(celosia, simulated_board, tmp_path) -> None:
+    board, folder = with_sdram(get_board("tang_nano_9k")), tmp_path / "digits"
+    library.compile(library.load("digits"), board.config).save(folder)
+    held = ("--contents", str(folder / "image.bin"))
+    with simulated_board("--board", board.name, "--memory", "sdram", *held) as port:
+        words = ("run", folder, "--count", "1", *held, "--json")
+        code, output, errors = celosia("host", "--port", port, *words)
+    assert code == 0, errors
+    assert json.loads(output)["mismatches"] == 0

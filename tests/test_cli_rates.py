@@ -41,7 +41,8 @@ def test_where_weights_do_not_stay_no_token_is_counted() -> None:
 
 @pytest.mark.slow
 @needs_verilator
-def test_inferences_are_those_of_the_complete_top() -> None:
+def test_inferences_are_those_of_the_complete_top(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celosia.cli.rates.COUNT", 1)
     board = get_board("icebreaker")
     figures = rates(board.config, board, 21.0)
     near = run_files("digits", board.config, "verilator", count=1, timing=ONCHIP).figures

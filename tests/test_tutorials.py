@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from celosia.tb.machine.toolchain import missing_tools
+from tests.support.longer import longer
 
 ROOT = Path(__file__).parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"
@@ -20,6 +21,16 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"(?://|#) file: (\S+)\n")
 PORT = "/dev/pts/5"
 """The port that a page writes for that of its board."""
+
+SHORTER = {
+    "--sim golden --inputs": "--sim golden --count 9 --inputs",
+    "│ count                │ 100 ": "│ count                │ 9 ",
+    "--count 10 ": "--count 2 ",
+    "--count 5": "--count 1",
+    # test_cli_compile.py runs such a testbench.
+    "cd vibration && vvp -n test.vvp\n": "",
+}
+"""Words of the page own_model, and what is in their place where it is followed on fewer inputs."""
 
 ENVIRONMENT = os.environ | {
     "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
@@ -59,11 +70,18 @@ def board(page: str) -> Iterator[str]:
         process.stdout.close()
 
 
-def follow(page: str, folder: Path, port: str = "") -> None:
-    """Follow a page, and compare outputs where the page gives them."""
+def follow(page: str, folder: Path, port: str = "", shorter: dict[str, str] | None = None) -> None:
+    """Follow a page, and compare outputs where the page gives them.
+
+    ``shorter`` maps words of the page to those in their place.
+    """
+    whole = (TUTORIALS / f"{page}.md").read_text(encoding="utf-8")
+    assert all(words in whole for words in shorter or {})
     output, compared = "", 0
     shutil.copytree(ROOT / "examples", folder / "examples")
     for language, text in blocks(page):
+        for words, others in (shorter or {}).items():
+            text = text.replace(words, others)
         file = FILE.match(text)
         if file:
             (folder / file[1]).write_text(text, encoding="utf-8")
@@ -86,9 +104,12 @@ def test_a_page_can_be_followed(page: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
-def test_a_model_comes_onto_a_board(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "shorter", [SHORTER, *longer(None)], ids=lambda shorter: "shorter" if shorter else "whole"
+)
+def test_a_model_comes_onto_a_board(tmp_path: Path, shorter: dict[str, str] | None) -> None:
     with board("own_model") as port:
-        follow("own_model", tmp_path, port)
+        follow("own_model", tmp_path, port, shorter)
 
 
 def test_every_tutorial_is_followed() -> None:
