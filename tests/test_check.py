@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.check import ROOT, distances, main, sources
+from tools.check import ROOT, Graph, distances, importers, main, sources
 
 TEXTS = {
     "hdl/ram.py": "import amaranth",
@@ -17,6 +17,12 @@ TEXTS = {
     "tests/test_library.py": "from celosia.library import load",
     "tests/test_other.py": "import numpy",
 }
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    """Return who imports each of this project's modules."""
+    return importers(sources())
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,10 @@ def test_a_distance_counts_imports(file: str, steps: dict[str, int]) -> None:
     assert distances([file], TEXTS) == expected
 
 
-def test_the_imports_of_this_project_are_found() -> None:
+def test_the_imports_of_this_project_are_found(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tools.check.importers", lambda _texts: graph)
     texts = sources()
     steps = distances(["sim/softmax.py"], texts)
     assert steps["tests/test_sim_softmax.py"] == 1
@@ -46,11 +55,13 @@ def test_the_imports_of_this_project_are_found() -> None:
 @pytest.mark.parametrize("failing", [True, False])
 def test_the_run_ends_when_the_time_is_over(tmp_path: Path, failing: bool) -> None:
     slow = "import time\nimport pytest\n\n\n"
-    slow += "@pytest.mark.parametrize('case', range(90))\ndef test_slow(case):\n    time.sleep(1)\n"
+    slow += (
+        "@pytest.mark.parametrize('case', range(90))\ndef test_slow(case):\n    time.sleep(0.5)\n"
+    )
     slow += f"    assert not {failing} or case\n"
     (tmp_path / "test_slow.py").write_text(slow, encoding="utf-8")
     script = "import pytest, sys\nfrom tools.check import Limit\nsys.exit(pytest.main(sys.argv[1:]"
-    script += ", [Limit(2)]))"
+    script += ", [Limit(1)]))"
     words = ["-q", "-n", "2", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-c", script, *words], cwd=ROOT, capture_output=True, text=True, timeout=60
@@ -60,8 +71,9 @@ def test_the_run_ends_when_the_time_is_over(tmp_path: Path, failing: bool) -> No
 
 
 def test_the_list_names_distances(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr("tools.check.importers", lambda _texts: graph)
     monkeypatch.setattr("tools.check.changed", lambda _base: ["sim/softmax.py", "sim/gone.py"])
     monkeypatch.setattr(sys, "argv", ["check", "--list"])
     assert main() == 0

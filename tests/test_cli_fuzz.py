@@ -1,7 +1,6 @@
 """Random cases of every kind: a sample of each, and failures that are told and found again."""
 
 import json
-import re
 
 import numpy as np
 import pytest
@@ -101,14 +100,11 @@ def test_a_failure_is_told_and_found_again(celosia, monkeypatch) -> None:
         return tensors | {"output": tensors["output"] + 1} if "output" in tensors else tensors
 
     monkeypatch.setattr(whole_model, "evaluate", wrong)
-    mismatches = [models.run(Case("model", 1, index))["mismatch"] for index in range(8)]
-    assert any(
-        re.fullmatch(r"Tensor output differs from the integer reference", m) for m in mismatches
-    )
-    index = next(index for index, mismatch in enumerate(mismatches) if mismatch)
-    code, out, _ = celosia("verify", "replay", f"model:1:{index}", "--json")
+    mismatch = models.run(Case("model", 1, 0))["mismatch"]
+    assert mismatch == "Tensor output differs from the integer reference"
+    code, out, _ = celosia("verify", "replay", "model:1:0", "--json")
     assert code == 1
-    assert json.loads(out)["mismatch"] == mismatches[index]
+    assert json.loads(out)["mismatch"] == mismatch
 
 
 @pytest.mark.slow

@@ -134,6 +134,9 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch, capsys) -> No
     shutil.copy(vibration / "vibration.onnx", tmp_path / "my.onnx")
     shutil.copy(vibration / "calibration.npy", tmp_path / "samples.npy")
     monkeypatch.chdir(tmp_path)
+    # The same circuit as in other tests.
+    assert "rows=4" in encoder
+    encoder = encoder.replace("rows=4", f"rows={celosia.config('small').array.rows}")
     exec(compile(encoder, "encoder", "exec"), {})
     printed = capsys.readouterr().out
     assert re.search(r"mismatches +\| 0 ", printed)

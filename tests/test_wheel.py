@@ -83,7 +83,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fresh")
     venv.create(folder, symlinks=True)
     interpreter = folder / "bin" / "python"
-    _pip("--python", interpreter, "install", wheel)
+    _pip("--python", interpreter, "install", "--no-compile", wheel)
     return interpreter
 
 
@@ -174,7 +174,7 @@ def test_a_cocotb_project_works_beside_it(
     python: Path, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     others = tmp_path_factory.mktemp("others")
-    _pip("--python", python, "install", "--target", others, "cocotb", "pytest")
+    _pip("--python", python, "install", "--no-compile", "--target", others, "cocotb", "pytest")
     done = _run(
         [python, "-m", "pytest", "-q", "-p", "no:cacheprovider"], project, PYTHONPATH=str(others)
     )
