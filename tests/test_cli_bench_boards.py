@@ -81,8 +81,8 @@ def test_a_design_changes_with_all_that_goes_into_it() -> None:
         Case("ulx3s_25f", "argmax", "tiny"),
         Case("ulx3s_25f", "table", "small"),
         Case("ulx3s_25f", "table", "tiny", 99.0),
-        Case("ulx3s_25f", None, "tiny"),
-        Case("ulx3s_25f", None, "tiny", memory="4096"),
+        Case("ulx3s_25f", None, "micro"),
+        Case("ulx3s_25f", None, "micro", memory="4096"),
         Case("ulx3s_25f", "table", "tiny", seed=2),
         Case("ulx3s_25f", "table", "tiny", seeds=2),
     ]
