@@ -21,6 +21,7 @@ from amaranth.hdl import (
 from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from celosia.arch.config import Config
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.arch.support.cache import ROOT
@@ -32,6 +33,8 @@ from celosia.hdl.memory.ram import Ram
 from celosia.hdl.stream.pipeline import delay
 from celosia.tb.machine.fast_build import accelerator_verilog
 from celosia.tb.machine.toolchain import environment, missing_tools
+from tests.support.configurations import ODD
+from tests.support.longer import longer
 
 
 class Stage(Component):
@@ -266,9 +269,13 @@ def test_an_array_is_one_element() -> None:
     assert len(verilog.splitlines()) < 3000
 
 
-@pytest.mark.parametrize("name", ["tiny", "odd"])
-def test_two_simulators_accept_it_without_a_warning(name: str, tmp_path: Path) -> None:
-    verilog = accelerator_verilog(PRESETS[name].replace(trace=name == "odd"))
+@pytest.mark.parametrize(
+    "config",
+    [ODD, *longer(PRESETS["tiny"], PRESETS["odd"].replace(trace=True))],
+    ids=lambda config: config.name,
+)
+def test_two_simulators_accept_it_without_a_warning(config: Config, tmp_path: Path) -> None:
+    verilog = accelerator_verilog(config)
     source = tmp_path / "top.v"
     source.write_text(verilog, encoding="utf-8")
     lints = {
@@ -297,13 +304,14 @@ def test_each_waiver_has_a_reason_in_the_text() -> None:
         assert re.search(rf"lint_off {rule} +\*/ // {re.escape(reason)}\n", verilog)
 
 
-def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
+@pytest.mark.parametrize("name", ["micro", *longer("tiny")])
+def test_runs_with_other_hash_seeds_give_the_same_bytes(name: str) -> None:
     program = (
         "import sys\n"
         "from celosia.arch.presets import PRESETS\n"
         "from celosia.generators.verilog.verilog import to_verilog\n"
         "from celosia.hdl.machine import machine_component\n"
-        "sys.stdout.write(to_verilog(machine_component(PRESETS['tiny']), 'top'))\n"
+        f"sys.stdout.write(to_verilog(machine_component(PRESETS['{name}']), 'top'))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -313,7 +321,7 @@ def test_runs_with_other_hash_seeds_give_the_same_bytes() -> None:
         encoding="utf-8",
         env=os.environ | {"PYTHONHASHSEED": "1"},
     )
-    assert done.stdout == accelerator_verilog(PRESETS["tiny"])
+    assert done.stdout == accelerator_verilog(PRESETS[name])
 
 
 class Halves(wiring.Component):

@@ -19,6 +19,7 @@ from celosia.tb.machine.fast_build import checked, interface
 from celosia.tb.machine.memory_timing import MemoryTiming
 from celosia.tb.machine.simulated import IcarusMachine, SimulatedMachine, VerilatorMachine
 from celosia.tb.verify.random_programs import random_program
+from tests.support.configurations import ODD
 
 CONFIG = PRESETS["tiny"].replace(trace=True)
 
@@ -220,20 +221,6 @@ def test_a_write_beyond_a_memory_is_an_error(tmp_path: Path) -> None:
         r"error: harness\.ram\S* writes word 7 of 7\n(?:.*\$finish.*\n)?", done.stdout
     )
     assert checked(to_verilog(Ram(8, 8), "top")) == to_verilog(Ram(8, 8), "top")
-
-
-ODD = CONFIG.replace(
-    name="odd depths",
-    acc_depth=83,
-    param_depth=37,
-    table_slots=3,
-    program_depth=1017,
-    queue_depth=3,
-    weight_depth=5,
-    max_row=77,
-    mem_addr_width=15,
-)
-"""A machine none of whose memories has a power of two of words."""
 
 
 @pytest.mark.slow

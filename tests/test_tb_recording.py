@@ -19,7 +19,7 @@ CONFIG = PRESETS["tiny"].replace(trace=True)
 WINDOW = 100
 
 
-def run_case(machine: SimulatedMachine, seed: int, steps: int = 30) -> list[Recording]:
+def run_case(machine: SimulatedMachine, seed: int, steps: int = 15) -> list[Recording]:
     """Run a random program twice, recorded, and check both recordings against the counters."""
     print(f"seed {seed}")
     program = random_program(CONFIG.replace(mem_addr_width=13), np.random.default_rng(seed), steps)

@@ -20,6 +20,7 @@ from celosia.tb.models.places import Place, places
 from celosia.tb.models.timeline import timeline
 from celosia.tb.models.trace_model import trace_model
 from celosia.tb.models.trace_picture import png, roofline, utilization
+from tests.support.longer import longer
 
 CONFIG = PRESETS["small"].replace(fused=False)
 WINDOW = 100
@@ -183,8 +184,9 @@ def test_a_machine_without_a_clock_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_model_is_traced() -> None:
-    traced = trace_model("digits-simplified", CONFIG, "verilator")
+@pytest.mark.parametrize("config", [PRESETS["tiny"], *longer(CONFIG)], ids=["tiny", "small"])
+def test_a_model_is_traced(config: Config) -> None:
+    traced = trace_model("digits-simplified", config, "verilator")
     figures = traced.figures
     assert figures["mismatches"] == 0
     assert figures["cycles"] == traced.recording.cycles

@@ -23,5 +23,19 @@ SMALLEST = Config.of(
 )
 """One processing element, and memories as small as random programs allow."""
 
+ODD = PRESETS["tiny"].replace(
+    name="odd depths",
+    trace=True,
+    acc_depth=83,
+    param_depth=37,
+    table_slots=3,
+    program_depth=1017,
+    queue_depth=3,
+    weight_depth=5,
+    max_row=77,
+    mem_addr_width=15,
+)
+"""A machine none of whose memories has a power of two of words."""
+
 FOR_ENCODERS = [name for name, preset in PRESETS.items() if not preset.pre_depth]
 """Presets that encoders run on; the others hold no parameters but those of decoders on the chip."""
