@@ -10,6 +10,7 @@ import pytest
 from apycula.chipdb import load_chipdb
 
 from celosia.arch.errors import InputError
+from celosia.arch.presets import PRESETS
 from celosia.arch.records import Memory
 from celosia.fpga.boards import get_board, with_sdram
 from celosia.fpga.build import Task
@@ -72,7 +73,9 @@ def test_a_ddr3_has_all_of_its_pins(name: str) -> None:
 def test_a_machine_and_its_ddr3_are_one_netlist(tmp_path: Path) -> None:
     """Yosys finds every module and port of the whole, the PHY's cells among them."""
     board = with_sdram(get_board("orangecrab_25f"))
-    verilog = Task(config=board.config, board=board).verilog()
+    memory = board.config.memory
+    config = PRESETS["micro"].replace(mem_width=memory.width, mem_addr_width=memory.addr_width)
+    verilog = Task(config=config, board=board).verilog()
     (tmp_path / "all.v").write_text(verilog, encoding="utf-8")
     script = "read_verilog -lib +/ecp5/cells_sim.v +/ecp5/cells_bb.v; read_verilog all.v; "
     script += "hierarchy -check -top board; tee -o found.json stat -json; "

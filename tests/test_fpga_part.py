@@ -132,17 +132,17 @@ class TestFits:
         assert len(steps) == 2
 
     def test_what_does_not_fit_is_refused_with_a_value_that_does(self) -> None:
-        device = part("LFE5U-25F", luts=1000, multipliers=0)
+        device = part("LFE5U-25F", luts=560, multipliers=0)
         with pytest.raises(InputError) as refused:
-            self.fit(device, rows=5, cols=5)
+            self.fit(device, rows=3, cols=3)
         value = re.fullmatch(
-            r"LFE5U-25F has 1,000 LUT4s \(95% of them can be placed\), but the design "
+            r"LFE5U-25F has 560 LUT4s \(95% of them can be placed\), but the design "
             r"needs (?:at least )?[\d,]+, among them what replaces multipliers and block RAMs "
             r"beyond its 0 and 56, of \d+ and 0; it fits with --set (\w+)=(\d+)",
             str(refused.value),
         )
         assert value is not None, refused.value
-        self.fit(device, **{"rows": 5, "cols": 5, value[1]: int(value[2])})
+        self.fit(device, **{"rows": 3, "cols": 3, value[1]: int(value[2])})
 
     def test_nothing_is_promised_that_was_not_found(self) -> None:
         with pytest.raises(InputError, match=r"; half of any one field does not fit either$"):
@@ -154,7 +154,7 @@ def test_registers_between_units_are_those_of_the_boards(tmp_path: Path, celosia
     assert with_registers(config, get_part("ecp5:85k")).control.registered
     assert with_registers(PRESETS["micro"], get_part("ecp5:85k")) == PRESETS["micro"]
     assert with_registers(config, get_part("ice40:up5k")) == config
-    words = ("generate", "--config", "tiny", "--unit", "requantizer", "--device", "ecp5:25k")
+    words = ("generate", "--config", "tiny", "--unit", "table", "--device", "ecp5:25k")
     for changes, registered in (((), True), (("--set", "control.registered=false"), False)):
         code, out, _ = celosia(*words, *changes, "--out", tmp_path / str(registered))
         assert code == 0

@@ -132,15 +132,18 @@ def test_the_critical_path_is_told_by_unit(tmp_path: Path) -> None:
 
 
 def test_router2_routes_a_tree_where_places_are_known() -> None:
+    tree = {"array": "tree", "zero_points": False, "operand_gating": False}
     trees = {
-        name: kept_verilog(make_unit("accelerator", PRESETS[name]), "machine")
-        for name in ("story", "tiny")
+        kind: kept_verilog(
+            make_unit("matrix_engine", PRESETS["tiny"].replace(**changes)), "machine"
+        )
+        for kind, changes in (("tree", tree), ("systolic", {}))
     }
     router = ["--router", "router2"]
     large, small = DEVICES["LFE5U-85F"], DEVICES["LFE5U-25F"]
-    assert placer_options(large, trees["story"]) == [*large.placer, *router]
-    assert placer_options(large, trees["tiny"]) == list(large.placer)
-    assert placer_options(small, trees["story"]) == list(small.placer)
+    assert placer_options(large, trees["tree"]) == [*large.placer, *router]
+    assert placer_options(large, trees["systolic"]) == list(large.placer)
+    assert placer_options(small, trees["tree"]) == list(small.placer)
 
 
 def test_a_placement_is_kept_for_every_checkout(

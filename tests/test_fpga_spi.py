@@ -148,7 +148,7 @@ def test_requests_that_are_cut_or_damaged_are_sent_again(port: str) -> None:
     rng = np.random.default_rng(7)
     data = rng.integers(0, 256, MEMORY, np.uint8).tobytes()
     with closing(Device(SpiPort(Noisy(TerminalWires(port), rng)), port)) as device:
-        for _ in range(5):
+        for _ in range(2):
             device.write_memory(0, data)
             assert device.read_memory(0, len(data)) == data
         assert device.repeated > 0, "nothing was damaged"
