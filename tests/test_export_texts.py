@@ -14,6 +14,7 @@ from celosia.tb.machine.simulated import IcarusMachine
 from celosia.tb.machine.toolchain import missing_tools
 from tests.support.c_text import OK, ROWS, TOY, CTexts, export
 from tests.support.host_driver import SimulatedPort
+from tests.support.longer import longer
 
 needs_c = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="GCC is not installed"),
@@ -47,8 +48,10 @@ class TestInC:
 
     pytestmark = needs_c
 
-    @pytest.mark.parametrize("argmax", ["true", "false"])
-    @pytest.mark.parametrize("depth", ["2", "64"], ids=["streamed", "resident"])
+    @pytest.mark.parametrize(
+        ("depth", "argmax"),
+        [("2", "true"), ("64", "false"), *longer(("2", "false"), ("64", "true"))],
+    )
     def test_each_text_goes_on_as_alone(self, celosia, exported, depth, argmax) -> None:
         machine = ("--set", f"argmax={argmax}", "--set", f"weight_depth={depth}")
         folder = exported(TOY, "--add", "c", *BOTH, *SHORT, *machine)
@@ -103,8 +106,10 @@ class TestInC:
 
 @needs_icarus
 def test_the_testbench_goes_on_with_two_prompts(exported, plain_simulation) -> None:
-    words = (*BOTH, "--steps", "2", "--context", "7", "--set", "argmax=true")
-    folder = exported(TOY, "--add", "testbench", *words)
+    prompts = ("--prompt", "1 5", "--prompt", "7")
+    words = (*prompts, "--steps", "2", "--context", "4", "--set", "argmax=true")
+    # The machine is that of the testbench for one text.
+    folder = exported(TOY, "--add", "testbench", *words, "--set", "weight_depth=64")
     lines = plain_simulation(folder).splitlines()
     assert lines[-1].startswith(f"PASS: {len(lines) - 1} runs, ")
 

@@ -14,7 +14,17 @@ from tools.gate_entries import CIRCUIT, PAIR, QUICK, TABLE, entries, measure, ve
 RECORDED = gate.read_record()
 
 
-@pytest.mark.parametrize("name", QUICK)
+LATER = ("digits-simplified small", "digits-int4 small int4")
+"""Pairs of a model for digits, which takes the longest; another one's is in each run."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] * (name.removeprefix(f"{PAIR}/") in LATER))
+        for name in QUICK
+    ],
+)
 def test_a_pair_is_as_recorded(name: str) -> None:
     assert measure(name) == RECORDED[name], f"`python -m tools.gate --only '{name}'` compares it"
 

@@ -116,7 +116,7 @@ def test_weights_of_which_four_of_five_are_zeros() -> None:
 def test_a_language_model_of_which_four_of_five_weights_are_zeros(monkeypatch) -> None:
     """Zeros are zeros in integers, and texts are foreseen within 0.03 of the dense model."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    texts = importlib.import_module("tales").tales(12, seed=0).splitlines()
+    texts = importlib.import_module("tales").tales(4, seed=0).splitlines()
     losses = []
     for name in ("tales", "tales-sparse"):
         source = load_text(name)
