@@ -7,7 +7,7 @@ import pytest
 from celosia.cli.bench_all import Case, bench_all, markdown, measure, read_cases, sections, table
 
 TINY = Case(
-    "bench gemm --config tiny --set sparse_lanes=2 16x8 --sparsity 0.5 --sim icarus",
+    "bench gemm --config tiny --set sparse_lanes=2 16x4 --sparsity 0.5 --sim icarus",
     "cycles",
     "none",
 )

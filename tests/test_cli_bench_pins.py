@@ -9,9 +9,8 @@ import pytest
 from celosia.arch.config import Config
 from celosia.arch.presets import load
 from celosia.cli.bench_pins import decode_at_pins
-from celosia.cli.board import simulated
+from celosia.cli.board import opened
 from celosia.fpga.boards import Board, get_board, with_sdram
-from celosia.fpga.device import Device
 from celosia.generators.frontend.description import ModelDescription
 from celosia.generators.frontend.text_description import TextDescription
 from celosia.generators.frontend.text_shapes import SHAPES, untrained
@@ -42,6 +41,7 @@ def board() -> Board:
 @pytest.fixture(scope="module")
 def config(board: Board) -> Config:
     return board.config.replace(
+        rows=4,
         rotary=True,
         counters=True,
         lanes=2,
@@ -94,11 +94,9 @@ def test_blocks_of_an_encoder_leave_for_the_sdram(board, config) -> None:
         ENCODER, random_weights(rng, ENCODER), inputs, config, Options(search=False)
     )
     assert compiled.spilled_bytes > 0
-    with simulated(board, config) as running:
-        device = Device.open(running.port, config)
+    with opened(board, config, bytes(compiled.image)) as (running, device):
         ran = infer(device, compiled, inputs[:1], ONCHIP)
         moved = running.traffic()
-        device.close()
     assert (ran.mismatches, ran.tensors) == (0, 1)
     assert ran.spent["stored"] * config.mem_bytes > compiled.spilled_bytes
     # Each word is so many columns of the chip, at most one a cycle.

@@ -15,7 +15,7 @@ CONFIGURATIONS = {
     ),
     "odd": ("--config", "odd"),
 }
-GROUPS = 12
+GROUPS = 9
 """Parts of the units. Three run here, each on another configuration; long tests run all parts on
 all configurations."""
 ENGINES = ("matrix_engine", "vector_engine", "accelerator", "axi4_bridge")

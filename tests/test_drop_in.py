@@ -35,8 +35,8 @@ needs_icarus = pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus 
     ("config", "control", "bus"),
     [
         ("odd", "axi4-lite", ("axi4@0x40000000",)),
-        ("tiny", "wishbone", ("wishbone:40@0x8_0000_0000",)),
-        *longer(("tiny", "native", ())),
+        ("tiny", "wishbone", ()),
+        *longer(("tiny", "native", ()), ("tiny", "wishbone", ("wishbone:40@0x8_0000_0000",))),
     ],
 )
 def test_the_testbench_needs_nothing_but_the_generated_files(
@@ -46,6 +46,7 @@ def test_the_testbench_needs_nothing_but_the_generated_files(
         "generate",
         "--config",
         config,
+        *(word for name in bus for word in ("--bus", name)),
         "--control",
         control,
         "--add",
