@@ -5,6 +5,7 @@ import dataclasses
 import importlib.util
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -49,9 +50,14 @@ def export(folder: Path, compiled: Artefact, rows, labels=()) -> list[bytes]:
     return [output[: compiled.output_count] for output in outputs]
 
 
+@cache
+def compiled_digits() -> Artefact:
+    return compile_digits("digits", PRESETS["tiny"])
+
+
 def digits_on_tiny(folder: Path):
     """Return the digits' model, three images and their golden outputs, exported to a folder."""
-    compiled = compile_digits("digits", PRESETS["tiny"])
+    compiled = compiled_digits()
     images = digits_rows(3)
     return compiled, images, export(folder, compiled, images, tuple("0123456789"))
 
