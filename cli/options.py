@@ -247,10 +247,11 @@ UNIT_FIELDS = {
 
 
 def check_unit(unit: str, config: Config) -> None:
-    """Raise :class:`InputError` if the user has switched off the unit that a command processes.
+    """Raise :class:`InputError` if the command's options leave out the circuit ``unit``.
 
-    A unit is switched off if ``--set``, or the TOML file of ``--config``, sets the unit's field in
-    the configuration to false. A preset without the unit raises no error.
+    The command generates or tests this circuit, such as ``softmax``. Options leave it out if
+    ``--set`` or the TOML file of ``--config`` sets its configuration field to false. A preset that
+    has no such unit is accepted.
     """
     field, values = UNIT_FIELDS.get(unit), click.get_current_context().params
     asked = stated(values["source"], list(values["overrides"]))

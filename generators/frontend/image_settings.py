@@ -74,8 +74,8 @@ def read_image_settings(
     """Return the image preprocessing that the settings in a preprocessor_config.json describe.
 
     ``how`` is a dictionary of the settings. ``shape`` is the model's input shape (channels, height,
-    width). ``path`` is the file in messages. Raises :class:`InputError` if a setting is invalid or
-    missing.
+    width). ``path`` is only named in error messages.
+    Raises :class:`InputError` if a setting is invalid or missing.
     """
     channels, height, width = shape
     for name, value in how.items():

@@ -1,4 +1,4 @@
-"""Tokenizers of texts: from tokenizer.json files, by character, or for lists of numbers."""
+"""Tokenizers: of a tokenizer.json file, of single characters, and of texts of token numbers."""
 
 import itertools
 from abc import ABC, abstractmethod

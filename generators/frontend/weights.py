@@ -34,7 +34,7 @@ def load_model(source: str) -> tuple[ModelDescription, Weights]:
 
     ``source`` is the name of a packaged model, or a folder with ``model.toml`` and
     ``weights.safetensors``. Raises :class:`InputError` if the model does not exist or cannot be
-    read, or if its weights do not fit.
+    read, or if its weights are not those of its description.
     """
     names = model_names()
     folder = _MODELS / source if source in names else Path(source)

@@ -139,10 +139,10 @@ def _check_pairs(decoder: Decoder, config: Config) -> None:
 
 
 def value_block(model: TextDescription, config: Config) -> int:
-    """Return the number of attention value columns that share one exponent in the KV cache.
+    """Return the number of adjacent elements of the KV cache's values that share one exponent.
 
-    The result is ``2 * min(cols, head_dim)``. Exponents are for values of fewer than 8 bits in
-    weight slots, where a byte stores two values.
+    The result is ``2 * min(cols, head_dim)``: a byte of the array's weights stores two such
+    elements, and ``cols`` is the array's width. Elements of 8 bits have no exponents.
     """
     return 2 * min(config.array.cols, model.head_dim)
 

@@ -275,13 +275,13 @@ def parameters(place: Ref, count: int, first: int) -> Draft:
 
 
 def factored(words: int, first: int) -> int:
-    """Return the operand ``params`` of a NORM, SOFTMAX or DRAIN that has the flag ``factors``.
+    """Return the operand ``params`` of an instruction that writes or reads factors of rows.
 
-    The vector engine stores a scale factor for each row.
+    The vector engine stores a scale factor for each row of a result, such as 1 / sum of a softmax.
 
-    - ``words``: index of the first parameter word, in the low bits of the operand.
-    - ``first``: index of the first row's factor, from bit ``FACTOR_SHIFT`` on. Later rows use the
-      next factors.
+    - ``words``: index of the instruction's first parameter word (low bits of the operand).
+    - ``first``: index of the first row's factor (bits from ``FACTOR_SHIFT`` on); the second row
+      has the next factor, and so on.
     """
     return words + (first << FACTOR_SHIFT)
 

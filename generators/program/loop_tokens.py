@@ -15,10 +15,11 @@ TRIED = 4
 
 
 def loop_tokens(nodes: Sequence[Line | Loop], config: Config) -> dict[int, Tokens] | None:
-    """Return the dependency tokens of each instruction by its ``id()``, a dictionary, or None.
+    """Return the dependency tokens that each instruction of a program pops and pushes.
 
-    If all loops begin with a barrier, there always is a result. Otherwise, the result is None if a
-    loop contains a loop, or if iterations of a loop need different tokens.
+    The result is a dictionary whose keys are the ``id()`` of the instructions. It is None if the
+    tokens cannot be the same in each iteration of a loop without a barrier, or if such a loop
+    contains a loop.
     """
     if all(node.barred for node in nodes if isinstance(node, Loop)):
         return _order(nodes, config, body=False)

@@ -118,7 +118,7 @@ class FunctionTable(Component):
         )
 
     def circuit(self, m):
-        """Instantiate a :class:`FunctionLane` for each lane; ``write`` writes to all of them."""
+        """Instantiate a :class:`FunctionLane` for each lane, all with the same table contents."""
         lanes = []
         for number in range(self.lanes):
             lane = FunctionLane(self.slots, self.operand_width, self.level)

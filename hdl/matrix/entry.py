@@ -20,9 +20,9 @@ class ActivationEntry(Component):
     - ``o``: the vector for the array, one cycle later.
     - ``macs``: number of products (used rows times used columns), two cycles after ``note``.
     - ``gated``: number of zero activations in used rows, three cycles after ``note``.
-    - ``zeros``: number of zero activations in all rows, from the array.
+    - ``zeros``: input from the array, the number of its rows whose activation is 0.
 
-    A vector that enters several times is counted once in ``macs`` and ``gated``.
+    A vector that enters in several passes is counted in its first pass.
     """
 
     def __init__(self, config: MatrixConfig):

@@ -19,11 +19,12 @@ class Retirement(Component):
     - ``acc_addr``: ``i_addr``, ``latency`` cycles later.
     - ``last``: 1 with the address of a command's last vector; ``push`` is then the mask of engines
       that receive a dependency token.
-    - ``status.done``: ``last``, ``latency + settle - dispatch`` cycles later, so that an engine
-      that waits for the token reads complete sums.
+    - ``status.done``: 1 when the sums of the command with ``last`` are in the accumulators. The
+      delay (cycles) is ``latency``, plus ``settle`` for the accumulators, minus ``dispatch`` until
+      a waiting engine begins to read.
     - ``offered``: 1 while a command waits to be accepted.
     - ``taken``: 1 if a command is accepted.
-    - ``named``: 1 while a command has weight tiles left.
+    - ``named``: 1 while a command has further weight tiles to multiply.
     - ``waiting``: 1 while a read must wait; drives ``status.stall``.
     - ``working``: 1 from a command's first tile until its last sum is accumulated.
     """

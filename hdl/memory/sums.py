@@ -76,8 +76,8 @@ class DirectSums:
 class StagedSums(DirectSums):
     """The registers between accumulator block RAM and adders, for shorter timing paths.
 
-    The output registers of the block RAM store a row, and a further register stores its sums. So
-    sums are written one cycle later than in :class:`DirectSums`.
+    The block RAM's output register stores a row of accumulators. A second register stores the
+    adders' results. So sums are written one cycle later than in :class:`DirectSums`.
     """
 
     write_delay = 1

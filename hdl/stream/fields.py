@@ -46,11 +46,10 @@ def outputs(**fields: Any) -> dict[str, Any]:
 
 
 def has(record: Any, name: str) -> bool:
-    """Return whether ``record`` has a field or a port with the name ``name``.
+    """Return true if ``record`` has the optional field or port ``name``, false if it lacks it.
 
-    ``record`` is a payload, a component or an interface. If ``name`` is absent, it must be an
-    optional field that :func:`present`, :func:`inputs` or :func:`outputs` has declared; otherwise
-    :class:`AttributeError` is raised.
+    ``record`` is a payload, a component or an interface. Raises :class:`AttributeError` if no
+    record of the project has an optional field of this name, as for a misspelled name.
     """
     signature = getattr(record, "signature", None)
     members = signature.members if signature is not None else record.shape().members

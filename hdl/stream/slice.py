@@ -11,11 +11,11 @@ from celosia.hdl.stream.pipeline import data_register
 def slices(
     m: Module, source: wiring.PureInterface, *names: str, stages: int = 1, forward: bool = False
 ) -> wiring.PureInterface:
-    """Connect ``source`` to a chain of register slices, and return the output of the last one.
+    """Connect ``source`` to a chain of register slices, and return the last slice's output.
 
-    If ``stages`` is 1, the chain has a :class:`RegisterSlice` for each name in ``names``, a
-    submodule of ``m``. If ``stages`` is 0, the result is ``source`` itself. ``forward`` is an
-    argument of each slice.
+    The chain has one :class:`RegisterSlice` for each name in ``names``, which is the slice's name
+    as a submodule of ``m``. If ``stages`` is 0 instead of 1, there are no slices, and the result is
+    ``source``. With ``forward``, slices have one register instead of two.
     """
     for name in names * stages:
         m.submodules[name] = stage = RegisterSlice(source.p.shape(), forward=forward)

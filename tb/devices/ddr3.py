@@ -15,9 +15,9 @@ SEQUENCE = [(0, 0, 0x0C, True, 500), (0x320, 2, 0x0F, False, 0), (0x400, 0, 0x03
 class Bus:
     """Model of two DDR3 byte lanes, and of the registers by which a circuit sets their read timing.
 
-    ``windows[lane][slip]`` is the range of read delays that work at a bit slip. In the final test
-    after the search for delays, lanes in ``late`` pass, lanes in ``wrong`` return a wrong bit, and
-    lanes in ``silent`` send no strobe.
+    ``windows[lane][slip]`` is the range of read delays that work at a bit slip. After the search
+    for delays, the circuit tests both lanes once more. In this test, lanes in ``late`` work at any
+    delay, lanes in ``wrong`` return a wrong bit, and lanes in ``silent`` send no strobe.
     """
 
     def __init__(

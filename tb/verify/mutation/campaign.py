@@ -25,13 +25,14 @@ _TIMEOUT = 3600.0  # seconds of all mutants of a case
 
 
 def run(case: Case) -> dict[str, Any]:
-    """Run a unit's bench on at most ``GROUP`` mutants of the unit; return a dictionary of counts.
+    """Run a unit's bench on at most ``GROUP`` mutants of the unit; return a dictionary.
 
-    - ``mutants``: all tested mutants.
-    - ``killed``: mutants that the bench detects.
-    - ``equivalent``: other mutants whose outputs are proven to equal the unit's. The field
-      ``prove`` of the case is the time limit of a proof (s).
-    - ``survivors``: list of descriptions of the remaining mutants.
+    - ``mutants``: number of tested mutants.
+    - ``killed``: number of mutants that the bench detects.
+    - ``equivalent``: number of other mutants whose outputs are proven to equal the unit's.
+    - ``survivors``: a list with a description of each remaining mutant.
+
+    ``case["prove"]`` is the time limit of a proof (s).
     """
     config = load(case["config"], case["set"].split()).replace(trace=True, mem_addr_width=16)
     bench = MUTATED[case.choice("unit", MUTATED)]
