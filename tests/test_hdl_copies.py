@@ -63,7 +63,7 @@ def compare(make, level: str, copy: int | None) -> tuple[int, int]:
 
     async def testbench(ctx) -> None:
         nonlocal differ, told
-        for cycle in range(400):
+        for cycle in range(200):
             for port, other in zip(ports(plain, In), ports(twin, In), strict=True):
                 bits = int.from_bytes(rng.bytes(64), "little") % (1 << len(port))
                 ctx.set(port.as_unsigned(), bits)

@@ -153,7 +153,9 @@ def test_products_of_either_sign_come_two_cycles_later(a: Shape, b: Shape, stall
     run_bench(m, bench)
 
 
-@pytest.mark.parametrize(("width", "parts"), [(1, None), (2, None), (4, None), (5, None), (8, 5)])
+@pytest.mark.parametrize(
+    ("width", "parts"), [(1, None), (2, None), (4, None), (8, 5), *longer((5, None))]
+)
 def test_a_packed_multiplier_makes_both_products_of_all_operands(
     width: int, parts: int | None
 ) -> None:

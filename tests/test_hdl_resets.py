@@ -16,7 +16,7 @@ _RESET = re.compile(r"if \(rst\) begin\s+(\w+)_next = ", re.M)
 @functools.cache
 def resets() -> dict[str, set[str]]:
     """Return the registers with a reset of each kind of component of a registered machine."""
-    machine = make_unit("accelerator", PRESETS["small"].replace(registered=True))
+    machine = make_unit("accelerator", PRESETS["tiny"].replace(registered=True))
     registers: dict[str, set[str]] = {}
     for kind, text in _PART.findall(kept_verilog(machine, "machine")):
         registers.setdefault(kind, set()).update(_RESET.findall(text))
