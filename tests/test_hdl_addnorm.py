@@ -8,16 +8,19 @@ import pytest
 from celosia.hdl.functions.addnorm import AddNormUnit, NormalizeLane
 from celosia.sim.norm import normalize
 from celosia.tb.benches.simulate import simulate
+from tests.support.longer import longer
 from tests.support.simulation import run_bench
 
 
 @pytest.mark.parametrize(
     ("simulator", "lanes", "max_row", "commands", "beats"),
     [
-        ("verilator", 8, 1024, 10, 140),
-        ("icarus", 3, 4096, 2, 1400),
-        ("icarus", 5, 33, 20, 30),
+        ("verilator", 3, 4096, 2, 1400),
+        ("icarus", 5, 33, 10, 30),
         ("icarus", 1, 1, 10, 40),
+        *longer(
+            ("verilator", 8, 1024, 10, 140), ("icarus", 3, 4096, 2, 1400), ("icarus", 5, 33, 20, 30)
+        ),
     ],
 )
 def test_bench(simulator, lanes, max_row, commands, beats):

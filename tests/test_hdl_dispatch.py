@@ -5,7 +5,7 @@ import pytest
 from celosia.arch.presets import PRESETS
 from celosia.hdl.control.dispatch import Dispatch
 from celosia.tb.benches.simulate import simulate
-from tests.support.longer import longer
+from tests.support.longer import is_longer, longer
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,16 @@ from tests.support.longer import longer
         ),
     ],
 )
-def test_commands_wait_for_their_tokens(simulator, seed, stall, depth, registered):
+def test_commands_wait_for_their_tokens(simulator, seed, stall, depth, registered, request):
     config = {"queue_depth": depth, "registered": registered}
     simulate(
         Dispatch(PRESETS["small"].replace(**config).control),
         bench="celosia.tb.benches.bench_dispatch",
         simulator=simulator,
         seed=seed,
-        parameters={"config": config, "commands": 120, "stall": stall},
+        parameters={
+            "config": config,
+            "commands": 120 if is_longer(request) else 60,
+            "stall": stall,
+        },
     )

@@ -24,7 +24,7 @@ from celosia.hdl.link.link import Link
 from celosia.hdl.link.request import RequestReceiver
 from celosia.sim.link import LinkModel, answers
 from celosia.tb.benches.simulate import simulate
-from tests.support.longer import longer
+from tests.support.longer import is_longer, longer
 
 IDENTITY = Identity(version=VERSION, configuration=77, clock=10**7, memory=5000, payload=64)
 
@@ -58,9 +58,10 @@ def run_case(config, simulator, seed, case=None, **parameters):
 @pytest.mark.parametrize(
     ("simulator", "width"), [("icarus", 8), ("verilator", 128), *longer(("icarus", 32))]
 )
-def test_requests(simulator, width):
+def test_requests(simulator, width, request):
     config = PRESETS["tiny"].replace(mem_width=width, mem_addr_width=16, program_depth=100)
-    run_case(config, simulator, width, "requests_are_answered")
+    count = 100 if is_longer(request) else 60
+    run_case(config, simulator, width, "requests_are_answered", requests=count)
 
 
 def test_starts_pauses_and_long_answers():

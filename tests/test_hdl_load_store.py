@@ -5,7 +5,7 @@ import pytest
 from celosia.arch.presets import PRESETS
 from celosia.hdl.engines import load_engine, store_engine
 from celosia.tb.benches.simulate import simulate
-from tests.support.longer import longer
+from tests.support.longer import is_longer, longer
 
 ENGINES = {"load": load_engine, "store": store_engine}
 BYTES = {"rows": 1, "cols": 1, "lanes": 1, "mem_width": 8, "scratchpad_banks": 1}
@@ -47,9 +47,10 @@ SHORT = {"load": (CASES[2], CASES[4]), "store": (CASES[1], CASES[5])}
         ),
     ],
 )
-def test_rows_arrive(engine, case):
+def test_rows_arrive(engine, case, request):
     simulator, seed, stall, config = case
-    run_case(engine, simulator, seed, config, commands=16, stall=stall, latency=20)
+    commands = 16 if is_longer(request) else 10
+    run_case(engine, simulator, seed, config, commands=commands, stall=stall, latency=20)
 
 
 @pytest.mark.parametrize("registered", [False, True])

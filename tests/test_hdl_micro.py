@@ -18,6 +18,7 @@ from celosia.sim.micro_machine import MicroMachine
 from celosia.tb.machine.circuit_sources import kept_verilog
 from celosia.tb.machine.simulated import IcarusMachine, SimulatedMachine, VerilatorMachine
 from celosia.tb.verify.random_programs import random_program
+from tests.support.longer import longer
 
 MICRO = PRESETS["micro"].replace(trace=True, mem_addr_width=17)
 CONFIGS = {
@@ -31,6 +32,7 @@ CONFIGS = {
         activation=False,
         softmax=False,
         norm=False,
+        requantizer=False,
     ),
 }
 MEMORY = 1 << 17
@@ -53,11 +55,18 @@ def compare(machine: SimulatedMachine, config: Config, seeds: range, steps: int)
         assert machine.read_memory(*stored) == golden.read_memory(*stored), f"seed {seed}"
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_random_programs(name: str) -> None:
+# The bare one has no requantizer, as the square one.
+@pytest.mark.parametrize(
+    ("name", "programs"),
+    [
+        *((name, 3) for name in CONFIGS if name != "square"),
+        *longer(("square", 6), ("micro", 6), ("odd", 6), ("narrow", 6), ("bare", 6)),
+    ],
+)
+def test_random_programs(name: str, programs: int) -> None:
     config = CONFIGS[name]
     machine = VerilatorMachine(config, memory_bytes=MEMORY, latency=3, interval=2)
-    compare(machine, config, range(6), steps=50)
+    compare(machine, config, range(programs), steps=50)
 
 
 def test_a_random_program_under_icarus() -> None:

@@ -10,6 +10,7 @@ from celosia.hdl.vector.front_ends import FrontEnds
 from celosia.hdl.vector.kept_factors import KeptFactors
 from celosia.hdl.vector.overlap import Overlap
 from celosia.tb.benches.simulate import simulate
+from tests.support.longer import longer
 from tests.support.simulation import run_bench
 
 FACTORS = PRESETS["odd"].replace(row_factors=8, multiplier_width=16, norm=True, softmax=True)
@@ -56,12 +57,13 @@ TINY = PRESETS["tiny"].replace(lanes=2, fused=True)
 @pytest.mark.parametrize(
     "config",
     [
-        PRESETS["story"].replace(registered=True, fused=True),
+        TINY.replace(registered=True),
         TINY.replace(softmax_lanes=4),
         TINY.replace(row_factors=8, multiplier_width=16),
         FACTORS,
+        *longer(PRESETS["story"].replace(registered=True, fused=True)),
     ],
-    ids=["registered", "wide softmax", "fused factors", "factors"],
+    ids=["registered", "wide softmax", "fused factors", "factors", "story"],
 )
 def test_front_ends_take_their_commands(config):
     bench = "celosia.tb.benches.bench_front_ends"

@@ -29,7 +29,7 @@ TERNARY = {"packed": False, "pass_width": 1}
         ("icarus", PACKED | {"rows": 3, "cols": 5, **BARE}, 1.0),
         ("icarus", OVERLAPPING | {"rows": 3, "cols": 4}, 1.0),
         ("icarus", ODD | {"cols": 4, "sleep": True, "weight_depth": 6, **BARE}, 0.6),
-        ("verilator", {**PARTS, "rows": 3, "cols": 5}, 1.0),
+        ("icarus", {**PARTS, "rows": 3, "cols": 5}, 1.0),
         ("icarus", {**PARTS, **TERNARY, "rows": 5, "cols": 2, "weight_depth": 5}, 1.0),
         *longer(
             ("icarus", {"rows": 4, "cols": 4, "weight_depth": 5, **BARE}, 1.0),
@@ -38,6 +38,7 @@ TERNARY = {"packed": False, "pass_width": 1}
             ("icarus", PACKED | {"rows": 2, "cols": 6, "operand_width": 5, **BARE}, 1.0),
             ("icarus", OVERLAPPING | {"rows": 2, "cols": 2, "operand_width": 6}, 1.0),
             ("verilator", OVERLAPPING | {"rows": 5, "cols": 5, "sleep": True}, 0.8),
+            ("verilator", {**PARTS, "rows": 3, "cols": 5}, 1.0),
             ("verilator", ODD, 0.5),
             ("icarus", ODD, 1.0),
             ("icarus", {"rows": 6, "cols": 4, "weight_depth": 16}, 1.0),

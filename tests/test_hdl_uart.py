@@ -6,11 +6,12 @@ import pytest
 from celosia.hdl.link.uart import UartReceiver, UartTransmitter, tolerance
 from celosia.sim.uart import line_bytes, line_levels
 from celosia.tb.benches.simulate import simulate
+from tests.support.longer import longer
 
 
 @pytest.mark.parametrize(
     ("simulator", "divisor"),
-    [("icarus", 4), ("icarus", 6), ("icarus", 9), ("verilator", 16)],
+    [("icarus", 4), ("icarus", 9), ("verilator", 16), *longer(("icarus", 6))],
 )
 def test_receiver(simulator, divisor):
     simulate(

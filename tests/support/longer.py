@@ -11,3 +11,8 @@ def longer(*cases: Any) -> list[Any]:
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.long)
         for case in cases
     ]
+
+
+def is_longer(request: pytest.FixtureRequest) -> bool:
+    """Return whether the running case has the marker ``long``."""
+    return request.node.get_closest_marker("long") is not None
