@@ -13,7 +13,7 @@ from celosia.sim.requantize import quantize_multiplier
 from celosia.tb.machine.simulated import IcarusMachine
 from celosia.tb.machine.toolchain import missing_tools
 
-CONFIG = PRESETS["odd"].replace(name="fused", cols=6, fused=True, mem_addr_width=16, trace=True)
+CONFIG = PRESETS["odd"].replace(name="fused", cols=6, fused=True, trace=True)
 M, K, N = 4, 8, 7
 BEATS = M * -(-N // CONFIG.vector.lanes)
 X, R, SUM, OUT, A, B, PARAMS = (CONFIG.line_bytes * 16 * place for place in range(7))

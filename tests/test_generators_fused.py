@@ -17,6 +17,7 @@ from celosia.tb.machine.simulators import PROMPT
 from celosia.tb.machine.toolchain import missing_tools
 from celosia.tb.models.inference import run_inferences
 from celosia.tb.verify.random_models import random_inputs, random_model, random_weights
+from tests.support.longer import longer
 
 SMALL = PRESETS["small"]
 MODEL = ModelDescription(name="toy", tokens=5, features=3, dim=12, layers=2, heads=3, ffn=10)
@@ -59,7 +60,7 @@ def test_products_go_straight_into_softmax_and_norm(placement, kind) -> None:
 @pytest.mark.skipif(bool(missing_tools("icarus")), reason="Icarus is not installed")
 def test_products_straight_into_softmax_and_norm_take_fewer_cycles() -> None:
     config = PRESETS["odd"].replace(cols=6, trace=True)
-    model, cycles = MODEL.replace(placement="post"), []
+    model, cycles = MODEL.replace(placement="post", layers=1), []
     for fused in (False, True):
         rng = np.random.default_rng(0)
         inputs = random_inputs(rng, model)
@@ -73,7 +74,7 @@ def test_products_straight_into_softmax_and_norm_take_fewer_cycles() -> None:
     assert cycles[1] < 0.95 * cycles[0]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(6), *longer(*range(6, 12))])
 def test_random_models_of_fewer_commands(seed) -> None:
     rng = np.random.default_rng(seed)
     config = SMALL.replace(

@@ -19,6 +19,7 @@ from celosia.sim.flow import run
 from celosia.sim.interpreter import Interpreter
 from celosia.sim.requantize import requantize
 from tests.support.configurations import FOR_ENCODERS
+from tests.support.longer import longer
 
 
 @pytest.mark.parametrize("preset", [PRESETS[name] for name in FOR_ENCODERS], ids=FOR_ENCODERS)
@@ -84,8 +85,8 @@ def test_shapes_are_benched_by_name():
         ("tiny", {}, (1, 1000, 90)),
         ("tiny", {"program_depth": 4096}, (40, 600, 72)),
         ("odd", {}, (23, 150, 310)),
-        ("small", {}, (65, 700, 200)),
         ("small", {}, (130, 128, 1000)),
+        *longer(("small", {}, (65, 700, 200))),
     ],
 )
 def test_products_larger_than_the_scratchpad_are_exact(preset, changes, shape):

@@ -28,6 +28,9 @@ PAIRS = DEEP.replace(
 VARIABLE = MODEL.replace(tokens=9, variable=True, classes=4)
 
 
+QUICK = Options(search=False)
+
+
 def digit_inputs(count: int):
     return digits.patches(digits.load()[1].images[:count])
 
@@ -74,7 +77,7 @@ def test_a_batch_finds_the_weights_of_the_one_before(config):
     inputs = digit_inputs(4)
     golden = GoldenModel(compile_digits("digits", config, Options(batch=2)))
     assert golden.compiled.keeps
-    alone = GoldenModel(compile_digits("digits", config.replace(program_depth=2048)))
+    alone = GoldenModel(compile_digits("digits", config.replace(program_depth=2048), QUICK))
     expected = np.concatenate([alone.run(each)[0] for each in inputs])
     pairs = [golden.run(np.concatenate(inputs[first : first + 2]))[0] for first in (0, 2)]
     np.testing.assert_array_equal(np.concatenate(pairs), expected)

@@ -73,7 +73,7 @@ def test_every_byte_is_read_once(preset) -> None:
 
 def test_the_plan_is_the_same_every_time() -> None:
     config = PRESETS["small"]
-    model, _ = quantized(config)
+    model, _ = quantized(config, dataclasses.replace(MODEL, layers=1))
     plans = [compile_quantized(model, config, Options()).plan for _ in range(2)]
     assert plans[0] == plans[1]
 
@@ -113,7 +113,7 @@ def test_a_sample_of_layers_gives_the_program_of_all(
 
 def test_loads_are_not_made_smaller_where_tensors_have_no_room(monkeypatch) -> None:
     config = PRESETS["small"].replace(scratchpad_bytes=1 << 12, program_depth=1 << 16)
-    model, _ = quantized(config)
+    model, _ = quantized(config, dataclasses.replace(MODEL, layers=2))
     tried = []
 
     def noted(*arguments, **options):

@@ -28,13 +28,28 @@ from tests.support.decoders import (
     random_decoder,
     tokens_of,
 )
-from tests.support.longer import longer
+from tests.support.longer import longer, shorter
 from tests.test_kv_blocks import PLAIN
 
 BLOCKS = PLAIN.replace(packed_cache=True, low_rows=2, block_exponents=True, trace=True)
+ALTERNATE = (
+    *("llama-streamed", "gpt-resident", "llama-fused", "gpt-odd", "llama-passing", "gpt-bare"),
+    *("llama_int4-pairs", "gpt_int4-pairs"),
+)
+"""Cases of `make test`: each machine, and each kind of decoder."""
+SHIFTED = [machines("streamed", "fused")[place] for place in (0, 1, 3, 2, 4, 5)]
+"""Cases in an order in which every second one is of both machines."""
 
 
-@pytest.mark.parametrize(("name", "config"), machines(*CONFIGS))
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        case
+        if case.id in ALTERNATE
+        else pytest.param(*case.values, id=case.id, marks=pytest.mark.long)
+        for case in machines(*CONFIGS)
+    ],
+)
 def test_steps_and_chunks_are_the_golden_models(name, config):
     decoder = DECODERS[name]
     program = compile_text(decoder, config, context=40)
@@ -99,8 +114,7 @@ def test_keys_and_values_are_the_references(monkeypatch, name, config):
     assert 90 <= max(ends) < 128
 
 
-@pytest.mark.parametrize(("name", "config"), machines("streamed", "fused"))
-@pytest.mark.parametrize("sinks", [0, 3])
+@pytest.mark.parametrize(("name", "config", "sinks"), shorter(SHIFTED, [(0,), (3,)]))
 def test_context_longer_than_the_cache(name, config, sinks):
     decoder = DECODERS[name]
     program = compile_text(decoder, config, context=19, sinks=sinks)

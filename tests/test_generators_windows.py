@@ -1,5 +1,7 @@
 """Encoders with windows and global tokens: every integer, floats, and cycles of attention."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -24,9 +26,18 @@ from tests.test_onnx_forms import FLOAT, Form, runs
 BASE = MODEL.replace(tokens=21, class_token=False, pooling="mean")
 
 
-@pytest.mark.parametrize("shared", [0, 1, 3])
-@pytest.mark.parametrize("window", [1, 4, 30])
-@pytest.mark.parametrize("preset", ["tiny", "small", "odd"])
+@pytest.mark.parametrize(
+    ("preset", "window", "shared"),
+    [
+        # Every two of the three values.
+        case if sum(places) % 3 == 0 else pytest.param(*case, marks=pytest.mark.long)
+        for case, places in zip(
+            itertools.product(("tiny", "small", "odd"), (1, 4, 30), (0, 1, 3)),
+            itertools.product(range(3), repeat=3),
+            strict=True,
+        )
+    ],
+)
 def test_every_integer_of_a_window(preset, window, shared) -> None:
     rng = np.random.default_rng(window + shared)
     model = BASE.replace(window=window, global_tokens=shared, kv_heads=1)

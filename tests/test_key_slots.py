@@ -27,6 +27,7 @@ from celosia.generators.reference.integers import evaluate
 from celosia.sim.checker import check
 from celosia.tb.models.text_session import TextSession
 from tests.support.decoders import GPT, HELD, LLAMA, random_decoder, tokens_of
+from tests.support.longer import longer
 from tests.test_texts import go_on
 
 BASE = HELD.replace(lanes=2, weight_depth=4096, program_depth=1 << 14, param_depth=1024)
@@ -109,7 +110,13 @@ def test_heads_that_share_keys_after_zeros_that_are_left_out():
         assert np.array_equal(session.logits(), evaluate(decoder, [token], cache)["logits"][0])
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if name != "made anew"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("an odd number", "tile columns", "learned", "a tree", "wide", "corrected"),
+        *longer("a pair", "three", "unfused"),
+    ],
+)
 def test_two_texts(case):
     program, _ = pressed(case, texts=2)
     go_on(program, "golden", (14, 9), 1, bits=8)

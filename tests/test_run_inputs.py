@@ -51,7 +51,13 @@ def test_graphs_on_the_golden_machine(name, tmp_path) -> None:
 
 
 def test_quantization_is_an_option(tmp_path) -> None:
-    choices = [None, Options(per_channel=False), Options(percentile=99.9), Options(balance=0.0)]
+    choices = [
+        None,
+        *(
+            Options(search=False, **changes)
+            for changes in ({"per_channel": False}, {"percentile": 99.9}, {"balance": 0.0})
+        ),
+    ]
     cosines = [
         run_case(tmp_path, "rows", TINY, "golden", 3, each)["cosine_mean"] for each in choices
     ]

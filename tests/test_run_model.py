@@ -87,7 +87,7 @@ def test_the_quantized_model_is_as_good_as_the_float_model(model, count):
     ],
 )
 def test_presets(preset, model):
-    result = run_case(model, PRESETS[preset], "verilator", 5)
+    result = run_case(model, PRESETS[preset], "verilator", 2)
     if PRESETS[preset].micro is not None:
         return  # it counts its cycles, and nothing else
     assert 0 < result["utilization"] < 1

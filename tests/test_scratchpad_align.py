@@ -5,6 +5,7 @@ import pytest
 
 from celosia.arch.presets import PRESETS
 from celosia.generators.frontend.text_shapes import untrained
+from celosia.generators.lower.encoder_compiler import Options
 from celosia.generators.lower.fitting import FitError
 from celosia.generators.lower.text_compiler import compile_text
 from celosia.generators.quantize.options import Quantization
@@ -15,6 +16,7 @@ from tests.support.decoders import CONFIGS, GPT, LLAMA
 from tests.support.longer import longer
 
 ALIGNS = (1, 2, 4)
+QUICK = Options(search=False)
 
 
 @pytest.mark.parametrize("model", ["digits", "digits-simplified"])
@@ -22,7 +24,7 @@ def test_images_are_the_same_at_every_alignment(model):
     cycles = set()
     for align in ALIGNS:
         config = PRESETS["small"].replace(scratchpad_align=align)
-        ran = run_files(model, config, make_machine(config, "golden"), count=2)
+        ran = run_files(model, config, make_machine(config, "golden"), count=2, options=QUICK)
         assert ran.figures["mismatches"] == 0
         cycles.add(ran.figures["accuracy"])
     assert len(cycles) == 1

@@ -90,7 +90,7 @@ def test_what_cannot_run_fails(text: str) -> None:
 def test_movers_and_products_do_what_the_golden_machine_does(mem_width, rows, cols) -> None:
     config = CONFIG.replace(mem_width=mem_width, rows=rows, cols=cols, mem_addr_width=17)
     others = {Opcode.DRAIN, Opcode.MAP, Opcode.SOFTMAX, Opcode.NORM}
-    for seed in range(8):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         program = random_program(config, rng, steps=60)
         words = pack(

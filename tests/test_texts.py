@@ -31,7 +31,7 @@ from tests.support.decoders import (
     random_decoder,
     tokens_of,
 )
-from tests.support.longer import longer
+from tests.support.longer import longer, shorter
 from tests.support.text_cases import TEXT
 from tests.test_kv_blocks import PLAIN, narrow
 from tests.test_rows_outside import CASES as OUTSIDE
@@ -50,7 +50,8 @@ NARROW = {
 LATE = {"registered": True, "packed": True}
 """Changes of a machine whose tokens come later, and whose columns share multipliers."""
 CHECKED = HELD.replace(**SMALL, registered=True, trace=True)
-"""The machine of all tests here on the circuit, and of that in test_rows_outside.py."""
+"""A machine of tests on the circuit, here and in test_rows_outside.py."""
+ODD = {"heads": 5, "kv_heads": 1, "head_dim": 6, "dim": 15}
 NESTED = CONFIGS["streamed"].replace(weight_formats="int4,high2,mid2", argmax=True)
 
 
@@ -91,9 +92,9 @@ def go_on(program, machine, counts, late, bits=None):
     return session
 
 
-@pytest.mark.parametrize(("name", "config"), machines(*ROOMY))
 @pytest.mark.parametrize(
-    ("counts", "late", "sinks"), [((9, 14), 0, 0), ((27, 11), 6, 3), ((1, 1), 3, 0)]
+    ("name", "config", "counts", "late", "sinks"),
+    shorter(machines(*ROOMY), [((9, 14), 0, 0), ((27, 11), 6, 3), ((1, 1), 3, 0)]),
 )
 def test_each_text_is_as_alone(name, config, counts, late, sinks):
     program = compile_text(DECODERS[name], config, context=11, sinks=sinks, texts=2)
@@ -102,8 +103,9 @@ def test_each_text_is_as_alone(name, config, counts, late, sinks):
     assert sum(turn.mismatches for turn in session.turns) == 0
 
 
-@pytest.mark.parametrize("context", [1, 2, 7])
-@pytest.mark.parametrize("changes", [{}, {"heads": 5, "kv_heads": 1, "head_dim": 6, "dim": 15}])
+@pytest.mark.parametrize(
+    ("context", "changes"), [(1, {}), (2, ODD), (7, {}), *longer((1, ODD), (2, {}), (7, ODD))]
+)
 def test_small_and_odd_sizes(context, changes):
     model = LLAMA.replace(name="odd", vocabulary=13, ffn=9, layers=1, **changes)
     for config in (HELD, CONFIGS["odd"], CONFIGS["streamed"]):
@@ -118,8 +120,10 @@ def norm_rows(program):
     return [norm.operand("m").immediate for norm in norms]
 
 
-@pytest.mark.parametrize("layers", [1, 3, 5])
-@pytest.mark.parametrize(("name", "config"), NARROW.items())
+@pytest.mark.parametrize(
+    ("name", "config", "layers"),
+    shorter([pytest.param(*case, id=case[0]) for case in NARROW.items()], [(1,), (3,), (5,)]),
+)
 def test_norms_of_texts_are_apart_where_products_beside_them_are_long(name, config, layers):
     model = LLAMA.replace(name="deep", layers=layers)
     program = compile_text(random_decoder(model), config, context=11, texts=2)
@@ -177,8 +181,13 @@ def test_values_that_share_exponents():
     )
 
 
-@pytest.mark.parametrize("align", [2, 4])
-@pytest.mark.parametrize("name", ["streamed", "resident", "fused"])
+@pytest.mark.parametrize(
+    ("name", "align"),
+    [
+        *(("streamed", 2), ("resident", 4), ("fused", 2)),
+        *longer(("streamed", 4), ("resident", 2), ("fused", 4)),
+    ],
+)
 def test_rows_at_multiples_of_some_bytes(name, align):
     config = CONFIGS[name].replace(scratchpad_align=align)
     go_on(compile_text(DECODERS["llama"], config, context=9, texts=2), "golden", (11, 4), 1)
@@ -270,7 +279,7 @@ def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cyc
 @pytest.mark.slow
 @pytest.mark.parametrize("registered", [True, *longer(False)])
 def test_softmaxes_in_a_row_take_what_is_predicted(registered):
-    config = CHECKED.replace(registered=registered)
+    config = CHECKED if registered else CONFIGS["fused"].replace(trace=True)
     machine = make_machine(config, "verilator")
     # Without `registered` words are what short rows wait for, by turns a cycle more and less.
     for n in (20 if registered else 25, 40, 90):
