@@ -23,6 +23,9 @@ FULL = FULL.replace(wide_operands=True)
 BARE = dict.fromkeys((*UNITS, "wide_functions", "wide_operands", "zero_points", "sleep"), False)
 PACKED = {"weight_formats": "int4,ternary", "weight_group": 8}
 REGISTERED = {"registered": True, "fused": True, "lanes": 2, "scratchpad_align": 2}
+ALIGNED = {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}
+PRODUCTS = PACKED | dict.fromkeys(("norm", "softmax", "activation", "fused"), False)
+"""Without most units many commands are products."""
 
 
 def run_case(config, simulator, seed, *, programs=1, steps=30, trials=0, verilog=None):
@@ -45,23 +48,28 @@ def run_case(config, simulator, seed, *, programs=1, steps=30, trials=0, verilog
 
 
 @pytest.mark.parametrize(
-    ("preset", "changes", "simulator"),
+    ("preset", "changes", "simulator", "steps"),
     [
-        ("odd", BARE, "icarus"),
-        ("odd", {"weight_depth": 12, "array": "tree"}, "icarus"),
-        ("tiny", REGISTERED, "icarus"),
-        ("tiny", {"scratchpad_align": 4, "lanes": 4, "rotary": True, "argmax": True}, "verilator"),
-        ("tiny", {"weight_depth": 7, "wide_operands": True, **PACKED}, "icarus"),
+        ("odd", BARE, "icarus", 10),
+        ("odd", {"weight_depth": 12, "array": "tree"}, "icarus", 10),
+        ("tiny", REGISTERED | ALIGNED, "verilator", 60),
+        ("tiny", {"weight_depth": 7, "wide_operands": True, **PRODUCTS}, "icarus", 20),
         *longer(
-            ("tiny", {"weight_depth": 7, "wide_operands": True, **PACKED}, "verilator"),
-            ("tiny", {"scratchpad_align": 4, "lanes": 4, "wide_operands": True}, "verilator"),
-            ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator"),
+            ("odd", BARE, "icarus", 30),
+            ("odd", {"weight_depth": 12, "array": "tree"}, "icarus", 30),
+            ("tiny", REGISTERED, "icarus", 30),
+            ("tiny", ALIGNED, "verilator", 30),
+            ("tiny", {"weight_depth": 7, "wide_operands": True, **PACKED}, "icarus", 30),
+            ("tiny", {"weight_depth": 7, "wide_operands": True, **PACKED}, "verilator", 30),
+            ("tiny", {"scratchpad_align": 4, "lanes": 4, "wide_operands": True}, "verilator", 30),
+            ("small", {"scratchpad_align": 2, "lanes": 2, "registered": True}, "verilator", 30),
         ),
     ],
 )
-def test_presets_with_changes(preset, changes, simulator):
+def test_presets_with_changes(preset, changes, simulator, steps):
     # Products of packed weights and of 16-bit rows change writes of this seed, which are traced.
-    run_case(PRESETS[preset].replace(**{"trace": True, **changes}), simulator, seed=8)
+    config = PRESETS[preset].replace(**{"trace": True, **changes})
+    run_case(config, simulator, seed=8, steps=steps)
 
 
 @pytest.mark.long
@@ -74,19 +82,23 @@ def test_runs_that_are_stopped_in_every_way(changes):
 
 
 def test_a_machine_needs_no_reset_once_it_is_configured():
-    config = PRESETS["tiny"].replace(mem_addr_width=16, registered=True)
+    # The Verilog is that of a case above.
+    config = PRESETS["tiny"].replace(mem_addr_width=16, trace=True, **REGISTERED | ALIGNED)
     verilog, resets = re.subn(r"if \(rst\)", "if (1'b0)", kept_verilog(Accelerator(config), "top"))
     assert resets > 300
-    run_case(config, "icarus", seed=3, verilog=verilog)
+    run_case(config, "icarus", seed=3, steps=4, verilog=verilog)
 
 
 def test_smallest_configuration():
-    run_case(SMALLEST.replace(trace=True), "icarus", seed=2)
+    run_case(SMALLEST.replace(trace=True), "icarus", seed=2, steps=15)
 
 
-@pytest.mark.parametrize(("seed", "programs"), [(12, 1), *longer((12, 4), (13, 4))])
-def test_random_configurations(seed, programs):
-    run_case(random_config(np.random.default_rng(seed)), "icarus", seed, programs=programs)
+@pytest.mark.parametrize(
+    ("seed", "programs", "steps"), [(12, 1, 10), *longer((12, 4, 30), (13, 4, 30))]
+)
+def test_random_configurations(seed, programs, steps):
+    config = random_config(np.random.default_rng(seed))
+    run_case(config, "icarus", seed, programs=programs, steps=steps)
 
 
 @cache
@@ -132,9 +144,12 @@ UNIT_NAMES = {
 
 def test_a_machine_without_units_has_nothing_of_them():
     names = "|".join(UNIT_NAMES.values())
-    assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, FULL.replace(**BARE)))
+    # The Verilog is that of a case above; an engine with the units has their names, as below.
+    config = PRESETS["odd"].replace(mem_addr_width=16, trace=True, **BARE)
+    assert not re.findall(rf"\b(?:{names})\b", netlist(Accelerator, config))
+    engines = netlist(vector_engine, FULL) + netlist(matrix_engine, FULL)
     for unit, own in UNIT_NAMES.items():
-        assert re.search(rf"\b({own})\b", netlist(Accelerator, FULL)), unit
+        assert re.search(rf"\b({own})\b", engines), unit
 
 
 NEEDED_BY = {"activation": ("wide_functions",), "zero_points": ("wide_operands",)}

@@ -16,7 +16,7 @@ from celosia.hdl.engines import matrix_engine
 from celosia.tb.benches.matrix_jobs import window
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.machine.circuit_sources import kept_verilog
-from tests.support.longer import longer
+from tests.support.longer import is_longer, longer
 
 ODD = {"rows": 5, "cols": 3, "weight_depth": 12}
 SQUARE = {"rows": 4, "cols": 4, "weight_depth": 32}
@@ -91,10 +91,10 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
 @pytest.mark.parametrize(
     ("simulator", "changes", "stall", "seed"),
     [
-        ("verilator", ODD, 0.3, 1),
+        # The circuit of a test of 16-bit rows, below.
+        ("verilator", {**SQUARE, **WIDE}, 0.2, 32),
         ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7}, 0.2, 5),
         ("icarus", {"rows": 3, "cols": 2, "operand_width": 5}, 0.2, 8),
-        ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7, **TREE}, 0.2, 12),
         ("icarus", {**ODD, **BARE, "pass_width": 4, "packed": True}, 0.1, 27),
         (
             "icarus",
@@ -157,12 +157,16 @@ def test_presets_run_the_smallest_and_an_odd_product(name: str) -> None:
             ("icarus", {"weight_formats": "ternary", **SQUARE, **TREE, **REGISTERED}, 0.2, 26),
             ("icarus", {**ODD, **OVERLAPPING}, 0.2, 44),
             ("icarus", {"rows": 5, "cols": 2, **OVERLAPPING, "sleep": True}, 0.2, 48),
-            ("verilator", {**SQUARE, **WIDE}, 0.2, 32),
+            ("verilator", ODD, 0.3, 1),
+            ("icarus", {"rows": 1, "cols": 1, "weight_depth": 7, **TREE}, 0.2, 12),
         ),
     ],
 )
-def test_random_commands(simulator: str, changes, stall: float, seed: int) -> None:
-    run_case(changes, simulator=simulator, seed=seed, stall=stall, random=24)
+def test_random_commands(
+    simulator: str, changes, stall: float, seed: int, request: pytest.FixtureRequest
+) -> None:
+    count = 24 if is_longer(request) else 12
+    run_case(changes, simulator=simulator, seed=seed, stall=stall, random=count)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +174,10 @@ def test_random_commands(simulator: str, changes, stall: float, seed: int) -> No
     [
         SQUARE,
         ODD,
-        {"rows": 3, "cols": 5},
-        SQUARE | TREE,
         ODD | TREE,
-        SQUARE | REGISTERED,
         {"rows": 5, "cols": 4, **REGISTERED, "protect": "correct"},
         {**SQUARE, **PARTS, "b_transpose": True},
+        *longer({"rows": 3, "cols": 5}, SQUARE | TREE, SQUARE | REGISTERED),
         *longer(ODD | REGISTERED, {"rows": 5, "cols": 4, **REGISTERED}),
     ],
 )
@@ -204,13 +206,14 @@ def test_a_product_takes_its_formula(tmp_path: Path, changes) -> None:
     assert measured["cycles"] == expected
 
 
-def test_a_large_array_streams_without_a_gap(tmp_path: Path) -> None:
-    changes = {"rows": 16, "cols": 16}
-    config = make(changes)
+@pytest.mark.parametrize("size", [10, *longer(16)])
+def test_a_large_array_streams_without_a_gap(tmp_path: Path, size: int) -> None:
+    config = make({"rows": 16, "cols": 16})
     assert window(config, 128, 128, 128) == 8192 + 41
     assert window(config, 64, 64, 64) == 1024 + 41
-    measured = measure(tmp_path, changes, [["MATMUL", 32, 32, 32, []]])
-    assert measured["working"] == [window(config, 32, 32, 32)]
+    changes = {"rows": size, "cols": size}
+    measured = measure(tmp_path, changes, [["MATMUL", *[2 * size] * 3, []]])
+    assert measured["working"] == [window(make(changes), *[2 * size] * 3)]
 
 
 def test_16_bit_rows_take_two_cycles_each(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from celosia.hdl.engines import vector_engine
 from celosia.tb.benches.simulate import simulate
 from celosia.tb.verify.configurations import UNITS, random_config
 from tests.support.configurations import SMALLEST
-from tests.support.longer import longer
+from tests.support.longer import is_longer, longer
 
 
 def run_case(config, simulator, seed, *, steps=20, programs=1):
@@ -37,8 +37,9 @@ def run_case(config, simulator, seed, *, steps=20, programs=1):
         *longer(("tiny", {"registered": True, "lanes": 2, "fused": True}, "icarus")),
     ],
 )
-def test_presets_with_changes(preset, changes, simulator):
-    run_case(PRESETS[preset].replace(**changes), simulator, seed=1)
+def test_presets_with_changes(preset, changes, simulator, request):
+    steps = 20 if is_longer(request) else 10
+    run_case(PRESETS[preset].replace(**changes), simulator, seed=1, steps=steps)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +58,9 @@ def test_presets_with_changes(preset, changes, simulator):
         ),
     ],
 )
-def test_accumulators_as_input(preset, changes):
-    run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=20)
+def test_accumulators_as_input(preset, changes, request):
+    steps = 20 if is_longer(request) else 10
+    run_case(PRESETS[preset].replace(fused=True, **changes), "icarus", seed=4, steps=steps)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +76,14 @@ def test_accumulators_as_input(preset, changes):
         ),
     ],
 )
-def test_norms_and_softmaxes_that_leave_their_factors(factors, changes):
+def test_norms_and_softmaxes_that_leave_their_factors(factors, changes, request):
     # Without most units every fourth command is a NORM.
     absent = dict.fromkeys(
         ("softmax", "activation") if "softmax_lanes" not in changes else (), False
     )
     units = {"fused": True, "multiplier_width": 16, "row_factors": factors} | absent
     config = PRESETS["odd"].replace(cols=6, program_depth=8192, **units | changes)
-    run_case(config, "icarus", seed=7, steps=24)
+    run_case(config, "icarus", seed=7, steps=24 if is_longer(request) else 12)
 
 
 @pytest.mark.parametrize("registered", [True, *longer(False)])
@@ -95,26 +97,26 @@ def test_rows_whose_tile_columns_are_spaced(registered):
 
 # Two cases have every value; every pair and all three together are in the longer tests.
 @pytest.mark.parametrize(
-    ("registered", "wide", "factors"),
+    ("registered", "wide", "factors", "steps"),
     [
-        (False, 0, 0),
-        (True, 6, 9),
-        *longer((True, 0, 0), (False, 6, 0), (False, 0, 9)),
-        *longer((True, 6, 0), (True, 0, 9), (False, 6, 9)),
+        (False, 0, 0, 60),
+        (True, 6, 9, 30),
+        *longer((True, 0, 0, 60), (False, 6, 0, 60), (False, 0, 9, 60)),
+        *longer((True, 6, 0, 60), (True, 0, 9, 60), (False, 6, 9, 60), (True, 6, 9, 60)),
     ],
 )
-def test_softmaxes_that_are_followed(registered, wide, factors):
-    # Without most units a program has about six of them.
+def test_softmaxes_that_are_followed(registered, wide, factors, steps):
+    # Without most units a program of 60 steps has about six of them.
     absent = dict.fromkeys(("norm", "activation"), False)
     units = {"fused": True, "registered": registered, "softmax_lanes": wide}
     units |= {"row_factors": factors, "multiplier_width": 16} if factors else {}
     config = PRESETS["odd"].replace(cols=6, program_depth=8192, **units, **absent)
-    run_case(config, "icarus", seed=5, steps=60)
+    run_case(config, "icarus", seed=5, steps=steps)
 
 
 def test_softmaxes_of_more_lanes_that_read_no_accumulators():
     config = PRESETS["odd"].replace(cols=6, lanes=3, softmax_lanes=6, fused=False, norm=False)
-    run_case(config.replace(program_depth=8192, activation=False), "icarus", seed=9, steps=40)
+    run_case(config.replace(program_depth=8192, activation=False), "icarus", seed=9, steps=16)
 
 
 def test_polynomials():
@@ -127,9 +129,10 @@ def test_polynomials():
 
 
 def test_smallest_configuration():
-    run_case(SMALLEST, "icarus", seed=2, steps=40)
+    run_case(SMALLEST, "icarus", seed=2, steps=20)
 
 
 @pytest.mark.parametrize(("seed", "programs"), [(3, 1), *longer((3, 4), (4, 4))])
-def test_random_configurations(seed, programs):
-    run_case(random_config(np.random.default_rng(seed)), "icarus", seed, programs=programs)
+def test_random_configurations(seed, programs, request):
+    config, steps = random_config(np.random.default_rng(seed)), 20 if is_longer(request) else 10
+    run_case(config, "icarus", seed, programs=programs, steps=steps)
