@@ -36,7 +36,7 @@ def test_a_model_pruned_by_tiles_takes_a_third_of_the_cycles() -> None:
     """Cycles are counted on the Verilog, where no tensor differs."""
     train, _ = digits.load()
     model, weights = load_model("digits-blocks")
-    inputs = digits.patches(train.images)[:64]
+    inputs = digits.patches(train.images)[:16]
     dense = {name: np.where(value == 0, 0.01, value) for name, value in weights.items()}
     cycles, left_out = [], []
     for some in (dense, weights):

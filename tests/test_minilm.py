@@ -19,7 +19,7 @@ from celosia.tb.models.run_inputs import CALIBRATION
 SENTENCES = Path(__file__).parents[1] / "examples" / "sentences.txt"
 TOKENS = 24
 """Longest text here, for speed; longer ones are cut, for the float model too."""
-COUNT = 9
+TAKEN = (0, 1, 2, 3, 8)
 """Texts taken, for speed; the ninth, of four tokens, is the farthest from the float model."""
 
 pytestmark = pytest.mark.skipif(
@@ -36,7 +36,7 @@ def test_embeddings_of_sentences_are_those_of_the_float_model() -> None:
     compiled = compile_model(model, weights, samples, PRESETS["medium"], Options(search=False))
     golden = GoldenModel(compiled)
     embeddings, cosines = [], []
-    for tokens in texts[:COUNT]:
+    for tokens in (texts[place] for place in TAKEN):
         rows = lookup(model, weights, tokens[None])[0]
         embeddings.append(golden.run(rows)[0][0])
         cosines.append(embeddings[-1] @ forward(model, weights, tokens[None])["output"][0, 0])

@@ -28,6 +28,7 @@ DECODERS = {
     "llama_int4": random_decoder(replace(LLAMA, vocabulary=WORDS), kv_bits=4),
 }
 SMALL = {"scratchpad_bytes": 16384, "scratchpad_banks": 2}
+SQUARE = {"rows": 4, "cols": 4, "lanes": 4, "weight_depth": 2048}
 ODD = CONFIGS["odd"].replace(param_depth=1024)
 CASES = {
     "llama-resident": ("llama", CONFIGS["resident"]),
@@ -76,7 +77,7 @@ def test_steps_and_chunks_are_the_golden_models(case):
 def test_on_the_verilog(name):
     decoder = DECODERS[name]
     # Also a machine of test_texts.py.
-    config = HELD.replace(**SMALL, registered=True, trace=True)
+    config = HELD.replace(**SMALL, **SQUARE, registered=True, trace=True)
     program = compile_text(decoder, config, context=12, sinks=2)
     session = TextSession(program, "verilator")
     turns = [session.take([3, 300, 1, 17, 2]), *(session.step(token) for token in range(9))]

@@ -8,12 +8,14 @@ import pytest
 
 from celosia.arch.config import Config
 from celosia.arch.presets import PRESETS
+from celosia.generators.lower.encoder_compiler import Options
 from celosia.running import run_files
 from tests.support.configurations import FOR_ENCODERS
 from tests.support.longer import longer
 
 MODELS = ("digits", "digits-simplified")
 SEED = 2023
+QUICK = Options(search=False)
 LARGE = ("medium", "wide", "story")
 
 
@@ -69,7 +71,7 @@ def run_case(model: str, config: Config, simulator: str, count: int) -> dict:
     ("model", "count"), [(MODELS[0], 100), *longer((MODELS[0], 500), (MODELS[1], 500))]
 )
 def test_the_quantized_model_is_as_good_as_the_float_model(model, count):
-    result = run_files(model, PRESETS["small"], "golden", count=count).figures
+    result = run_files(model, PRESETS["small"], "golden", count=count, options=QUICK).figures
     assert result["count"] == count
     assert result["float_accuracy"] >= {"digits": 0.97, "digits-simplified": 0.955}[model]
     assert abs(result["accuracy"] - result["float_accuracy"]) <= max(0.005, 1 / count)

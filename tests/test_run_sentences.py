@@ -97,9 +97,9 @@ def run_case(folder, preset, simulator, options=None, **changes):
     return result
 
 
-@pytest.mark.parametrize("preset", ["tiny", "odd"])
+@pytest.mark.parametrize("preset", ["small", "odd"])
 def test_embeddings_are_those_of_the_float_model(folder, preset) -> None:
-    # The next test has `small`.
+    # The next test has `tiny`.
     result = run_case(folder, preset, "golden", QUICK, **SMALL_BANKS)
     assert result["lengths"] == [7, 3, 8]
     assert len(result["similarities"]) == 2
@@ -107,7 +107,7 @@ def test_embeddings_are_those_of_the_float_model(folder, preset) -> None:
 
 @pytest.mark.slow
 def test_on_the_circuit_weights_are_read_once_in_the_predicted_cycles(folder) -> None:
-    result = run_case(folder, "small", "verilator", **SMALL_BANKS)
+    result = run_case(folder, "tiny", "verilator", **SMALL_BANKS)
     assert result["lengths"] == [7, 3, 8]
     assert len(result["similarities"]) == 2
     # A block of rows behind a text's end is loaded as one row.
@@ -122,7 +122,7 @@ def test_padding_costs_no_cycles(folder, tmp_path) -> None:
     for words in (3, TOKENS):
         text = tmp_path / f"{words}.txt"
         text.write_text(" ".join(["fox"] * words) + "\n")
-        config, texts = PRESETS["small"].replace(**SMALL_BANKS), folder / "sentences.txt"
+        config, texts = PRESETS["tiny"].replace(**SMALL_BANKS), folder / "sentences.txt"
         files = Files(inputs=text, calibration=texts)
         result = run_files(
             str(folder), config, "verilator", files, timing=FAR, options=QUICK
@@ -131,13 +131,13 @@ def test_padding_costs_no_cycles(folder, tmp_path) -> None:
         assert result["lengths"] == [words]
         assert abs(result["predicted_cycles"] - result["cycles"]) <= 0.03 * result["cycles"]
         cycles.append(result["cycles"])
-    # Three rows of a tile's eight against 24; weights are loaded and placed all the same.
+    # Three rows of a tile's four against 24; weights are loaded and placed all the same.
     assert cycles[0] < 0.55 * cycles[1]
 
 
 @pytest.mark.slow
 def test_a_sentence_is_traced(folder) -> None:
-    config, texts = PRESETS["small"].replace(**SMALL_BANKS), folder / "sentences.txt"
+    config, texts = PRESETS["tiny"].replace(**SMALL_BANKS), folder / "sentences.txt"
     files = Files(inputs=texts, calibration=texts)
     traced = trace_model(str(folder), config, "verilator", FAR, files)
     assert traced.figures["mismatches"] == 0

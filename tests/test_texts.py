@@ -36,7 +36,7 @@ from tests.support.text_cases import TEXT
 from tests.test_kv_blocks import PLAIN, narrow
 from tests.test_rows_outside import CASES as OUTSIDE
 from tests.test_rows_outside import DECODERS as LARGE
-from tests.test_rows_outside import SMALL
+from tests.test_rows_outside import SMALL, SQUARE
 from tests.test_wide_text import CASES as WIDE
 from tests.test_wide_text import compiled
 
@@ -49,9 +49,10 @@ NARROW = {
 """Machines on which products of one text's rows are long enough to be beside another's norm."""
 LATE = {"registered": True, "packed": True}
 """Changes of a machine whose tokens come later, and whose columns share multipliers."""
-CHECKED = HELD.replace(**SMALL, registered=True, trace=True)
+CHECKED = HELD.replace(**SMALL, **SQUARE, registered=True, trace=True)
 """A machine of tests on the circuit, here and in test_rows_outside.py."""
 ODD = {"heads": 5, "kv_heads": 1, "head_dim": 6, "dim": 15}
+REGISTERED = CONFIGS["fused"].replace(registered=True, trace=True)
 NESTED = CONFIGS["streamed"].replace(weight_formats="int4,high2,mid2", argmax=True)
 
 
@@ -251,15 +252,16 @@ def test_the_circuit_takes_two_texts():
     ("config", "context", "cycles", "single"),
     [
         (TEXT, 48, 3745, 2708),
-        (CHECKED, 48, 1848, 1462),
+        (CHECKED, 48, 2808, 1838),
         *longer(
             (CONFIGS["streamed"], 48, 3867, 2957),
+            (REGISTERED, 48, 1848, 1462),
             (NARROW["resident"].replace(**LATE), 20, 5558, 3458),
             (CONFIGS["fused"], 48, 1663, 1281),
             (NARROW["fused"].replace(**LATE), 20, 5182, 3066),
         ),
     ],
-    ids=["streamed", "registered", "unfused", "narrow-resident", "fused", "narrow-fused"],
+    ids=["streamed", "square", "unfused", "registered", "narrow-resident", "fused", "narrow-fused"],
 )
 def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cycles, single):
     """A run of both takes the predicted ``cycles``, and so does a run of ``single``."""
@@ -277,12 +279,15 @@ def test_cycles_of_two_texts_and_of_one_are_those_predicted(config, context, cyc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("registered", [True, *longer(False)])
-def test_softmaxes_in_a_row_take_what_is_predicted(registered):
-    config = CHECKED if registered else CONFIGS["fused"].replace(trace=True)
+@pytest.mark.parametrize(
+    "config",
+    [CHECKED, *longer(REGISTERED, CONFIGS["fused"].replace(trace=True))],
+    ids=["square", "registered", "fused"],
+)
+def test_softmaxes_in_a_row_take_what_is_predicted(config):
     machine = make_machine(config, "verilator")
     # Without `registered` words are what short rows wait for, by turns a cycle more and less.
-    for n in (20 if registered else 25, 40, 90):
+    for n in (20 if config.control.registered else 25, 40, 90):
         sizes = {"m": 4, "n": n, "limit": n, "i_stride": 4, "o_stride": 96}
         flags = frozenset({"drain", "per_tensor"})
         check_in_a_row(machine, Instruction(Opcode.SOFTMAX, sizes, flags))
@@ -294,14 +299,19 @@ def test_softmaxes_in_a_row_take_what_is_predicted(registered):
     [
         CHECKED,
         *longer(
+            REGISTERED,
             *(
                 PRESETS["story"].replace(name="", registered=registered, cols=8, lanes=lanes)
                 for registered in (True, False)
                 for lanes in (4, 8)
-            )
+            ),
         ),
     ],
-    ids=["fused", *(f"story-{name}" for name in ("registered-4", "registered-8", "4", "8"))],
+    ids=[
+        "square",
+        "registered",
+        *(f"story-{name}" for name in ("registered-4", "registered-8", "4", "8")),
+    ],
 )
 def test_drains_in_a_row_take_what_is_predicted(config):
     """A drain more takes its beats, and not the way through the back end."""
