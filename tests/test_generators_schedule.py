@@ -44,7 +44,7 @@ def quantized(config, model=MODEL):
 @pytest.mark.parametrize("preset", ["tiny", "small", "odd"])
 def test_a_search_finds_nothing_slower(preset) -> None:
     config = PRESETS[preset]
-    model, inputs = quantized(config)
+    model, inputs = quantized(config, dataclasses.replace(MODEL, layers=2))
     first = compile_quantized(model, config, Options(search=False))
     best = compile_quantized(model, config, Options())
     assert best.expect(best.run(), LATENCY).cycles <= first.expect(first.run(), LATENCY).cycles

@@ -39,15 +39,13 @@ CASES = {
     "gpt-odd": ("gpt", ODD),
     "llama-pairs": ("llama_int4", PAIRS),
 }
+FEW = [
+    *("gpt-resident", "llama-aligned", "llama-odd", "llama-pairs"),
+    *longer("llama-resident", "llama-held", "gpt-odd"),
+]
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        *("gpt-resident", "llama-aligned", "llama-odd", "llama-pairs"),
-        *longer("llama-resident", "llama-held", "gpt-odd"),
-    ],
-)
+@pytest.mark.parametrize("case", FEW)
 def test_steps_and_chunks_are_the_golden_models(case):
     name, config = CASES[case]
     decoder = DECODERS[name]

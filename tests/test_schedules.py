@@ -9,7 +9,7 @@ from celosia.generators.program import allocate, tokens
 from celosia.tb.verify.fuzz import schedules
 from tests.support.longer import longer
 
-CASES, PARTS, SHORT = 200, 20, 6
+CASES, PARTS, SHORT = 200, 20, 4
 
 
 @pytest.mark.parametrize("part", [*range(SHORT), *longer(*range(SHORT, PARTS))])

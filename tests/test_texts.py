@@ -36,7 +36,7 @@ from tests.support.text_cases import TEXT
 from tests.test_kv_blocks import PLAIN, narrow
 from tests.test_rows_outside import CASES as OUTSIDE
 from tests.test_rows_outside import DECODERS as LARGE
-from tests.test_rows_outside import SMALL, SQUARE
+from tests.test_rows_outside import FEW, SMALL, SQUARE
 from tests.test_wide_text import CASES as WIDE
 from tests.test_wide_text import compiled
 
@@ -194,7 +194,7 @@ def test_rows_at_multiples_of_some_bytes(name, align):
     go_on(compile_text(DECODERS["llama"], config, context=9, texts=2), "golden", (11, 4), 1)
 
 
-@pytest.mark.parametrize("case", OUTSIDE)
+@pytest.mark.parametrize("case", FEW)
 def test_a_vocabulary_outside(case):
     name, config = OUTSIDE[case]
     program = compile_text(LARGE[name], config.replace(**SMALL), context=9, texts=2)
@@ -252,7 +252,7 @@ def test_the_circuit_takes_two_texts():
     ("config", "context", "cycles", "single"),
     [
         (TEXT, 48, 3745, 2708),
-        (CHECKED, 48, 2808, 1838),
+        (CHECKED, 20, 2598, 1634),
         *longer(
             (CONFIGS["streamed"], 48, 3867, 2957),
             (REGISTERED, 48, 1848, 1462),
