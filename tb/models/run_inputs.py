@@ -115,9 +115,9 @@ def _check_count(path: Path | None, labels: Sequence[int] | NDArray[np.int64] | 
 def cut_inputs(source: Source, files: Files, count: int | None) -> int:
     """Return how many of the first ``count`` inputs exceed the model's input length and are cut."""
     if files.answers is not None:
-        return source.cut(read_classified(files.answers, source)[0][:count])
+        return source.count_truncated(read_classified(files.answers, source)[0][:count])
     if files.are_texts and files.inputs is not None:
-        return source.cut(read_sentences(files.inputs)[:count])
+        return source.count_truncated(read_sentences(files.inputs)[:count])
     if files.inputs is not None and files.inputs.is_dir():
         return count_cut(files.inputs, source, count)
     return 0
