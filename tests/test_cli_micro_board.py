@@ -101,7 +101,7 @@ def test_a_language_model_runs_out_of_the_psram_at_the_pins(
     assert report["cycles_per_token"] < 240_000
 
 
-@pytest.mark.long  # test_cli_rates.py has these inferences, and the test above such contents
+@pytest.mark.long  # test_cli_rates.py has inferences of a board, the test above such contents
 @pytest.mark.skipif(bool(missing_tools("verilator")), reason="Verilator is not installed")
 def test_the_digits_run_out_of_the_psram_at_the_pins(celosia, simulated_board, tmp_path) -> None:
     board, folder = with_sdram(get_board("tang_nano_9k")), tmp_path / "digits"

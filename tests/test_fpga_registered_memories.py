@@ -51,7 +51,7 @@ TAKEN = {
 
 
 LATER = (
-    *("9 bits", "a reset", "a reset and an enable", "36 bits, both sides", "odd", "1 bit"),
+    *("9 bits", "a reset", "a reset and an enable", "36 bits, both sides", "1 bit"),
     "twice",
 )
 """Those of the long tests."""

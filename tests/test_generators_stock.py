@@ -135,7 +135,7 @@ def test_units_and_a_soc_with_the_same_names_are_one_project(celosia, tmp_path: 
     }
     for simulator, command in commands.items():
         if missing_tools(simulator):
-            pytest.skip(f"{simulator} is not installed")
+            continue
         done = subprocess.run(
             command, cwd=tmp_path, capture_output=True, env=environment(), encoding="utf-8"
         )

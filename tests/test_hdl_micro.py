@@ -55,7 +55,7 @@ def compare(machine: SimulatedMachine, config: Config, seeds: range, steps: int)
         assert machine.read_memory(*stored) == golden.read_memory(*stored), f"seed {seed}"
 
 
-# The bare one has no requantizer, as the square one.
+# The square one has softmax and norm without requantizer, as in test_cli_micro_board.py.
 @pytest.mark.parametrize(
     ("name", "programs"),
     [

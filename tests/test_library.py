@@ -135,7 +135,10 @@ def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch, capsys) -> No
     shutil.copy(vibration / "calibration.npy", tmp_path / "samples.npy")
     monkeypatch.chdir(tmp_path)
     # The same circuit as in other tests.
-    assert "rows=4" in encoder
+    assert 'celosia.config("small", rows=4)' in encoder
+    samples = np.load("samples.npy")
+    own = celosia.config("small", rows=4)
+    assert celosia.compile(celosia.load("my.onnx"), own, calibration=samples).config == own
     encoder = encoder.replace("rows=4", f"rows={celosia.config('small').array.rows}")
     exec(compile(encoder, "encoder", "exec"), {})
     printed = capsys.readouterr().out

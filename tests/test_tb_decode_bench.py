@@ -61,7 +61,7 @@ def test_fewer_bits_take_fewer_cycles():
         (TEXT, {"dim": 64, "ffn": 128, "positions": 33}, 0.77),
         *longer((PRESETS["medium"], {"dim": 288, "ffn": 768}, 0.9)),
     ],
-    ids=["small", "medium"],
+    ids=["text", "medium"],
 )
 def test_a_layer_reaches_the_ports_rate(config, sizes, share):
     report = run_case(config, "verilator", **sizes)

@@ -78,6 +78,7 @@ LEVELS = {
     "program": "correct",
     "parameters": "detect",
     "queues": "correct",
+    "control": "correct",
 }
 WORDS = {
     "scratchpad": "scratchpad.bank_1.lane_2.ram.memory",
@@ -85,6 +86,7 @@ WORDS = {
     "program": "sequencer.program_.ram.memory",
     "parameters": "vector.params.line_0.ram.memory",
     "queues": "load.ahead.fifo._0_",
+    "control": "sequencer.registers.ram.memory",
     "commands": "dispatch.queue_matrix.command",
     "sums": "norm.addnorm.queue.beats.fifo.storage",
     "scores": "softmax.maximum.queue.beats.fifo.storage",
@@ -114,10 +116,8 @@ def test_protected_memories_correct_or_tell_and_cost_no_cycle(problem: Problem) 
 
 @pytest.mark.long  # three copies of the registers of single units are in test_hdl_copies.py
 def test_registers_with_two_copies_more_outvote_a_flip(problem: Problem) -> None:
-    levels = {**LEVELS, "control": "correct"}
-    protected = protected_problem(problem, levels)
+    protected = protected_problem(problem, LEVELS)
     machine, rng = protected.machine, np.random.default_rng(9)
-    check_words(protected, levels, {**WORDS, "control": "sequencer.registers.ram.memory"}, seed=9)
     twice = [site for site in machine.sites if "_copy_" in site.path]
     assert {site.unit for site in twice} >= {"dispatch", "load", "matrix", "sequencer", "vector"}
     assert any(site.path.startswith("vector.epilogue.bounds.") for site in twice)

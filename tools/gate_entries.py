@@ -37,7 +37,7 @@ TABLE = tomllib.loads(Path(__file__).with_name("gate.toml").read_text(encoding="
 PAIR, CIRCUIT = "pair", "circuit"
 """First part of an entry's name."""
 QUICK = [f"{PAIR}/{name}" for name in TABLE["quick"]]
-"""Pairs that every run of the tests compares."""
+"""Pairs that the tests compare, one of them in `make test-long`."""
 
 Entry = dict[str, int | str | None]
 """Figures of an entry by name."""

@@ -23,7 +23,7 @@ SMALLEST = Config.of(
 )
 """One processing element, and memories as small as random programs allow."""
 
-ODD = PRESETS["tiny"].replace(
+ODD = PRESETS["odd"].replace(
     name="odd depths",
     trace=True,
     acc_depth=83,
