@@ -70,10 +70,7 @@ def test_a_commit_draws_its_docstrings() -> None:
     ]
 
 
-def test_a_folder_lists_the_findings_of_its_files(
-    config, capsys, monkeypatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(prose, "_register", lambda: config)
+def test_a_folder_lists_the_findings_of_its_files(capsys, monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "page.md").write_text("It says what it is.\n", encoding="utf-8")
     monkeypatch.setattr(prose, "tree", lambda: [tmp_path / "page.md", Path("/elsewhere.md")])
     assert prose.main([str(tmp_path)]) == 0

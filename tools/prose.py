@@ -12,6 +12,7 @@ import sys
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from proselint.config import DEFAULT, Config
@@ -98,8 +99,9 @@ def long_sentences(text: str, check: Check) -> Iterator[CheckResult]:
         start = end.end() if end else start
 
 
+@cache
 def _register() -> Config:
-    """Add the project's own checks to proselint's, and return which are on."""
+    """Add the project's own checks to proselint's once, and return which are on."""
     registry = CheckRegistry()
     words = PreferredFormsSimple(RULES["words"])
     registry.register(Check(words, path="celosia.words", message="Say {} for '{}'."))
